@@ -1,0 +1,1 @@
+"""Between the notebook and its engines."""

@@ -1,0 +1,1 @@
+"""What CNTK did, in today's terms."""

@@ -1,0 +1,1 @@
+"""From numbers to pictures: plain arrays in, no torch."""

@@ -1,0 +1,1 @@
+"""Between ranks: who am I, who else is there, and how we talk."""

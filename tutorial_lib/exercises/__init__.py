@@ -1,0 +1,1 @@
+"""From a reader's answer to a verdict."""

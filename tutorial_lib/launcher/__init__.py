@@ -1,0 +1,1 @@
+"""From the shell to all of it: the gan-tutorial command."""

@@ -1,0 +1,1 @@
+"""From a minibatch to a loss."""

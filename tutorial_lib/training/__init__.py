@@ -1,0 +1,1 @@
+"""The loop: trainers, progress, checkpoints and the scripts."""

@@ -1,0 +1,98 @@
+"""Fixtures that every room's tests share: real ranks under mpiexec, and a guard against leaks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+MPIEXEC = Path(sys.executable).parent / "mpiexec"
+
+Launch = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    return REPOSITORY
+
+
+@pytest.fixture
+def mpiexec(tmp_path: Path) -> Launch:
+    """``mpiexec(n, *python_arguments)`` runs a Python program on n ranks and returns what it did.
+
+    A run that outlasts ``timeout_s`` is killed with all its ranks and fails the test with what
+    it had printed.
+    """
+
+    def run(
+        n: int, *arguments: str | Path, timeout_s: float = 90, check: bool = True, **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        command = [str(MPIEXEC), "-n", str(n), sys.executable, *map(str, arguments)]
+        return run_program(command, tmp_path, timeout_s, check, env)
+
+    return run
+
+
+def run_program(
+    command: list[str], cwd: Path, timeout_s: float, check: bool, env: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    process = subprocess.Popen(
+        command,
+        cwd=cwd,
+        env={**os.environ, "PYTHONFAULTHANDLER": "1", "OMP_NUM_THREADS": "1", **env},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        stdout, stderr = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        kill_tree(process.pid)
+        stdout, stderr = process.communicate()
+        pytest.fail(f"{command} still ran after {timeout_s} s\n{stdout}\n{stderr}")
+    if check and process.returncode != 0:
+        pytest.fail(f"{command} exited with {process.returncode}\n{stdout}\n{stderr}")
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
+def kill_tree(pid: int) -> None:
+    """Kill a process and all it started."""
+    try:
+        parent = psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return
+    for process in [*parent.children(recursive=True), parent]:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+
+
+@pytest.fixture(autouse=True)
+def no_leaks() -> Iterator[None]:
+    """Fail a test that leaves an environment variable or a child process behind."""
+    environment = dict(os.environ)
+    children = set(psutil.Process().children(recursive=True))
+    yield
+    left = {p for p in psutil.Process().children(recursive=True) if p.is_running()} - children
+    alive = [p for p in left if p.status() != psutil.STATUS_ZOMBIE]
+    names = [f"{p.pid} {' '.join(p.cmdline())[:200]}" for p in alive]
+    for process in alive:
+        kill_tree(process.pid)
+    changed = {
+        name
+        for name in environment.keys() | os.environ.keys()
+        if environment.get(name) != os.environ.get(name) and not name.startswith("PYTEST_")
+    }
+    os.environ.clear()
+    os.environ.update(environment)
+    assert not names, f"the test left processes behind: {names}"
+    assert not changed, f"the test changed environment variables: {sorted(changed)}"

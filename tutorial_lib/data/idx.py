@@ -1,0 +1,131 @@
+"""The IDX format, in which MNIST is published."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import zlib
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tutorial_lib.data.atomic import atomic_write
+from tutorial_lib.data.errors import DataError
+
+UINT8 = 0x08
+GZIP_MAGIC = b"\x1f\x8b"
+REPLACE = "Replace it with an intact copy"
+
+
+def read_idx(path: str | os.PathLike[str], ndim: int | None = None) -> npt.NDArray[np.uint8]:
+    """Read an IDX file of unsigned bytes, gzip-compressed or not.
+
+    Args:
+        path: the file; gzip is recognised by its content, not its name.
+        ndim: the number of dimensions it must have: 3 for images, 1 for labels. None takes any.
+
+    Returns:
+        uint8, with the header's dimensions: (n, rows, columns) for images, (n,) for labels.
+
+    Raises:
+        DataError: the file is missing, unreadable, empty, cut short or of another format; put an
+            intact copy in its place.
+
+    **Source:** http://yann.lecun.com/exdb/mnist (the format is described at the foot of the page).
+    """
+    return parse_idx(read_bytes(path), path, ndim)
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """Return a file's content, decompressed if it is gzip.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The uncompressed bytes, at least one.
+
+    Raises:
+        DataError: the file is missing, unreadable, empty, or its gzip stream is damaged; put an
+            intact copy in its place.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except FileNotFoundError:
+        raise DataError(path, "a file", "nothing there", "Check the folder's name") from None
+    except OSError as error:
+        raise DataError(
+            path, "a readable file", f"'{error.strerror}'", "Check that you may read it"
+        ) from error
+    if content.startswith(GZIP_MAGIC):
+        try:
+            content = gzip.decompress(content)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise DataError(
+                path, "a whole gzip file", f"a damaged or truncated one ({error})", REPLACE
+            ) from error
+    if not content:
+        raise DataError(path, "data", "an empty file", REPLACE)
+    return content
+
+
+def parse_idx(
+    content: bytes, path: str | os.PathLike[str], ndim: int | None = None
+) -> npt.NDArray[np.uint8]:
+    """Turn the bytes of an IDX file into an array; see ``read_idx``, whose errors these are.
+
+    Args:
+        content: header and data, uncompressed.
+        path: named in errors.
+        ndim: the number of dimensions it must have, or None.
+
+    Returns:
+        A new, writable uint8 array.
+
+    Raises:
+        DataError: a wrong magic number, wrong dimensions or a wrong length; replace the file.
+    """
+    wanted = "" if ndim is None else f", magic number {UINT8 << 8 | ndim}"
+    expected = f"an IDX file of unsigned bytes{wanted}"
+    if len(content) < 4:
+        raise DataError(path, expected, f"only {len(content)} bytes", REPLACE, "header")
+    magic = int.from_bytes(content[:4], "big")
+    found_ndim = magic - (UINT8 << 8)
+    if not 1 <= found_ndim <= 255:
+        raise DataError(path, expected, f"magic number {magic}", REPLACE, "header")
+    if ndim is not None and found_ndim != ndim:
+        found = f"magic number {magic}, which is {found_ndim}-dimensional"
+        raise DataError(
+            path, expected, found, "Check that the file is under its own name", "header"
+        )
+    offset = 4 + 4 * found_ndim
+    if len(content) < offset:
+        found = f"only {len(content)} bytes"
+        raise DataError(path, f"a header of {offset} bytes", found, REPLACE, "header")
+    shape = tuple(np.frombuffer(content, ">u4", found_ndim, 4).tolist())
+    size = len(content) - offset
+    if size != math.prod(shape):
+        expected = f"{math.prod(shape):,} bytes of data, from dimensions {shape} in the header"
+        raise DataError(path, expected, f"{size:,}", REPLACE)
+    return np.frombuffer(content, np.uint8, offset=offset).reshape(shape).copy()
+
+
+def write_idx(path: str | os.PathLike[str], array: npt.NDArray[np.uint8]) -> None:
+    """Write an array as an IDX file, whole or not at all.
+
+    Args:
+        path: the file; compressed with gzip when the name ends in ``.gz``.
+        array: uint8, 1 to 255 dimensions.
+
+    Raises:
+        ValueError: the array is not of uint8 or has no dimension; convert it.
+    """
+    if array.dtype != np.uint8 or array.ndim < 1:
+        raise ValueError(f"IDX here holds uint8 arrays, got {array.dtype}, {array.ndim} dimensions")
+    header = (UINT8 << 8 | array.ndim).to_bytes(4, "big")
+    content = header + np.array(array.shape, ">u4").tobytes() + array.tobytes()
+    with atomic_write(path) as file:
+        # No time and no name inside, so that equal arrays make equal files.
+        file.write(gzip.compress(content, mtime=0) if str(path).endswith(".gz") else content)

@@ -1,0 +1,241 @@
+"""The one distributed session of a process: opened from whatever started it, closed in order.
+
+torch has one default process group per process, so there is one session; it is the only global
+of this library.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from tutorial_lib.distributed.topology import Topology, detect, threads_per_rank
+
+TIMEOUT_S = 600.0  # no rank is this late in earnest; one that is has died or taken another path
+
+
+@dataclass(frozen=True)
+class Session:
+    """This rank's view of the group.
+
+    Attributes:
+        topology: Rank, world size and their local counterparts.
+        backend: Of the process group: "gloo", "nccl", or another that torch knows; None in a
+            process of its own, which has no group.
+        device: Where this rank keeps its tensors.
+        threads: Number of threads torch uses in this rank.
+    """
+
+    topology: Topology
+    backend: str | None
+    device: torch.device
+    threads: int
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+        return self.topology.rank
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self.topology.world_size
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is rank 0, which prints, draws and saves."""
+        return self.topology.is_main
+
+    def barrier(self) -> None:
+        """Wait until every rank has come here. **Distributed:** collective."""
+        if self.world_size > 1:
+            dist.barrier()
+
+    def all_reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
+        """Replace a tensor by its sum over the ranks, in place, and return it.
+
+        **Distributed:** collective; afterwards equal on all ranks.
+        """
+        if self.world_size > 1:
+            dist.all_reduce(values)
+        return values
+
+
+_session: Session | None = None
+
+
+def current() -> Session | None:
+    """The open session, or None."""
+    return _session
+
+
+def start(
+    backend: str | None = None, timeout_s: float = TIMEOUT_S, threads: int | None = None
+) -> Session:
+    """Open the session, or return the one that is open: calling twice does no harm.
+
+    Args:
+        backend: Of the process group; None chooses NCCL where every local rank has a GPU of
+            its own, and gloo otherwise.
+        timeout_s: How long a rank waits in a collective for the others, in seconds.
+        threads: For torch in this rank; None takes ``OMP_NUM_THREADS``, or else a fair share
+            of the cores.
+
+    Returns:
+        The session. Alone (neither under MPI nor torchrun) its world size is 1 and there is
+        no process group.
+
+    Raises:
+        ValueError: The open session has another backend (call ``stop()`` first), or the
+            environment's RANK and WORLD_SIZE make no sense.
+
+    **Distributed:** collective when it opens the session.
+    """
+    global _session
+    if _session is not None:
+        if backend not in (None, _session.backend) and _session.world_size > 1:
+            raise ValueError(
+                f"the session runs on {_session.backend!r}, not on {backend!r}: "
+                "call session.stop() on every rank first"
+            )
+        return _session
+    topology = detect()
+    if threads is None and "OMP_NUM_THREADS" not in os.environ:
+        threads = threads_per_rank(topology.local_world_size)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    device = _device(topology, backend)
+    if topology.world_size == 1:
+        backend = None
+    else:
+        backend = backend or ("nccl" if device.type == "cuda" else "gloo")
+        _open_group(topology, backend, device, timedelta(seconds=timeout_s))
+    _session = Session(topology, backend, device, torch.get_num_threads())
+    return _session
+
+
+def stop() -> None:
+    """Close the session; without one, do nothing.
+
+    Called at exit too, before the interpreter takes its threads down.
+
+    **Distributed:** every rank should call it, but none waits for the others.
+    """
+    global _session
+    if _session is not None and dist.is_initialized():
+        dist.destroy_process_group()
+    _session = None
+
+
+atexit.register(stop)
+
+
+@contextmanager
+def script(backend: str | None = None) -> Iterator[Session]:
+    """The session of a whole program: ``with session.script() as ranks: ...``.
+
+    When one rank fails, it prints its error under its rank's name and ends the others too,
+    which would otherwise wait for it.
+
+    Args:
+        backend: See ``start``.
+
+    **Distributed:** collective.
+    """
+    try:
+        yield start(backend)
+    except BaseException as error:
+        if isinstance(error, SystemExit) and not error.code:
+            raise
+        topology = _session.topology if _session is not None else None
+        if topology is None or topology.launcher != "mpi" or topology.world_size == 1:
+            raise
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        if not isinstance(error, SystemExit):
+            text = traceback.format_exc()
+            sys.stderr.write(f"rank {topology.rank} of {topology.world_size} failed:\n{text}")
+        elif isinstance(error.code, int):
+            code = error.code
+        else:
+            sys.stderr.write(f"rank {topology.rank} of {topology.world_size}: {error.code}\n")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        stop()  # a group's own threads must not meet the exit inside MPI_Abort
+        from mpi4py import MPI
+
+        MPI.COMM_WORLD.Abort(code)
+    finally:
+        stop()
+
+
+def _device(topology: Topology, backend: str | None) -> torch.device:
+    """The GPU with this rank's local number, where all local ranks have one; else the CPU."""
+    gpus = torch.cuda.device_count()
+    if backend in (None, "nccl") and 0 < topology.local_world_size <= gpus:
+        device = torch.device("cuda", topology.local_rank)
+        torch.cuda.set_device(device)
+        return device
+    if backend == "nccl":
+        raise ValueError(
+            f"NCCL needs a GPU for each of the {topology.local_world_size} ranks on "
+            f"{topology.host}, but torch sees {gpus}: start fewer ranks, or use backend 'gloo'"
+        )
+    return torch.device("cpu")
+
+
+def _open_group(topology: Topology, backend: str, device: torch.device, timeout: timedelta) -> None:
+    """Open torch's default process group. Collective."""
+    store = _store_through_mpi(topology, timeout) if topology.launcher == "mpi" else None
+    with _gloo_on_loopback(topology.is_one_host):
+        dist.init_process_group(
+            backend,
+            store=store,
+            rank=topology.rank,
+            world_size=topology.world_size,
+            timeout=timeout,
+            device_id=device if device.type == "cuda" else None,
+        )
+
+
+def _store_through_mpi(topology: Topology, timeout: timedelta) -> dist.Store:
+    """A key-value store at a port that rank 0's system chose and MPI tells the others.
+
+    No two clusters on a host can want the same port, and no port is guessed.
+    """
+    from mpi4py import MPI
+
+    address: tuple[str, int] | None = None
+    if topology.is_main:
+        host = "127.0.0.1" if topology.is_one_host else socket.getfqdn()
+        server = dist.TCPStore(
+            host, 0, topology.world_size, True, timeout=timeout, wait_for_workers=False
+        )
+        address = (host, server.port)
+    host, port = MPI.COMM_WORLD.bcast(address)
+    if topology.is_main:
+        return server
+    return dist.TCPStore(host, port, topology.world_size, False, timeout=timeout)
+
+
+@contextmanager
+def _gloo_on_loopback(is_one_host: bool) -> Iterator[None]:
+    """Let gloo talk over the loopback interface: a host's name need not resolve."""
+    name = "GLOO_SOCKET_IFNAME"
+    if not is_one_host or name in os.environ:
+        yield
+        return
+    os.environ[name] = "lo0" if sys.platform == "darwin" else "lo"
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)

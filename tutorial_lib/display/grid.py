@@ -1,0 +1,116 @@
+"""Grids of small grey images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tutorial_lib.display.palette import INK
+from tutorial_lib.display.picture import Picture, new_figure
+
+GAP = 2
+CAPTION_GAP = 9
+PIXELS_PER_INCH = 44
+
+
+def sample_grid(
+    images: ArrayLike,
+    rows: int = 6,
+    cols: int = 6,
+    vmin: float = -1.0,
+    vmax: float = 1.0,
+    alt: str | None = None,
+    captions: Sequence[str] | None = None,
+) -> Picture:
+    """Draw images in rows and columns, black at ``vmin`` and white at ``vmax``.
+
+    Args:
+        images: (n, height, width), or (n, side*side) for square images; n at most rows * cols.
+        rows: number of rows.
+        cols: number of columns.
+        vmin: the value of black. The default suits tanh, whose negative half a lower end of 0
+            would clip.
+        vmax: the value of white.
+        alt: the text alternative; by default it tells the size and the mean brightness.
+        captions: one line under each image.
+
+    Returns:
+        The picture.
+
+    Raises:
+        ValueError: the images have another shape, or are more than there are places, or their
+            captions are not as many.
+
+    **Source:** the 6x6 grid at the end of CNTK 206A.
+    """
+    stack = as_stack(images)
+    n, height, width = stack.shape
+    gap = CAPTION_GAP if captions else GAP
+    whole = tile(stack, rows, cols, vmin, vmax, gap)
+    if captions:
+        whole = np.pad(whole, ((0, gap), (0, 0)), constant_values=1.0)
+    figure = new_figure(whole.shape[1] / PIXELS_PER_INCH, whole.shape[0] / PIXELS_PER_INCH)
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    axes.imshow(whole, cmap="gray", vmin=0, vmax=1, interpolation="nearest", aspect="auto")
+    axes.set_axis_off()
+    for index, (_, caption) in enumerate(zip(stack, captions or [""] * n, strict=True)):
+        x = index % cols * (width + GAP) + width / 2
+        y = index // cols * (height + gap) + height + gap / 2
+        axes.text(x, y, caption, ha="center", va="center", fontsize=9, color=INK)
+    if alt is None:
+        brightness = float(np.mean((np.clip(stack, vmin, vmax) - vmin) / (vmax - vmin)))
+        alt = (
+            f"{n} grey images of {height} by {width} pixels in {rows} rows of {cols}; "
+            f"mean brightness {brightness:.2f}, where 0 is black and 1 is white"
+        )
+    return Picture(figure, alt)
+
+
+def as_stack(images: ArrayLike) -> NDArray[np.float32]:
+    """Return images as (n, height, width), flat ones made square.
+
+    Raises:
+        ValueError: the shape is neither (n, height, width) nor (n, side*side).
+    """
+    stack = np.asarray(images, dtype=np.float32)
+    if stack.ndim == 2 and math.isqrt(stack.shape[1]) ** 2 == stack.shape[1]:
+        stack = stack.reshape(len(stack), *2 * [math.isqrt(stack.shape[1])])
+    if stack.ndim != 3 or not len(stack):
+        raise ValueError(
+            f"images of shape {stack.shape}: expected (n, height, width) or (n, side * side), n > 0"
+        )
+    return stack
+
+
+def tile(
+    stack: NDArray[np.float32], rows: int, cols: int, vmin: float, vmax: float, row_gap: int = GAP
+) -> NDArray[np.float32]:
+    """Lay images out row by row in one array, white gaps between them.
+
+    Args:
+        stack: (n, height, width), n at most rows * cols.
+        rows: number of rows.
+        cols: number of columns.
+        vmin: the value of black.
+        vmax: the value of white.
+        row_gap: white pixels between two rows.
+
+    Returns:
+        The composed image, brightness 0 to 1; places without an image are white.
+
+    Raises:
+        ValueError: there are more images than places; pass fewer, or ask for more rows.
+    """
+    n, height, width = stack.shape
+    if n > rows * cols:
+        raise ValueError(
+            f"{n} images do not fit in {rows} rows of {cols}: pass images[:{rows * cols}]"
+        )
+    cell = (height + row_gap, width + GAP)
+    places = np.ones((rows * cols, *cell), np.float32)
+    places[:n, :height, :width] = np.clip((stack - vmin) / (vmax - vmin), 0.0, 1.0)
+    whole = places.reshape(rows, cols, *cell).swapaxes(1, 2).reshape(rows * cell[0], cols * cell[1])
+    return whole[:-row_gap, :-GAP]

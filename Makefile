@@ -48,8 +48,9 @@ clean:
 
 $(INSTALLED): | $(BIN)/python
 	@$(PIP) --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip --upgrade
-	$(PIP) install --quiet -r requirements.lock
-	$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@echo 'Installing PyTorch, MPI, JupyterLab and what they need into .venv.'
+	@$(PIP) install --quiet -r requirements.lock
+	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	@rm -f .venv/.installed-*
 	@touch $@
 
@@ -64,7 +65,7 @@ $(BIN)/python:
 	  if ! $$python -c 'import ensurepip, venv' 2>/dev/null; then \
 	    reason="$$python ($$version) lacks the venv module (Debian, Ubuntu: apt install python3-venv)."; \
 	    continue; fi; \
-	  echo "Making .venv with Python $$version; the first time takes a few minutes."; \
+	  echo "Making .venv with Python $$version. The first time takes some minutes."; \
 	  exec $$python -m venv .venv; \
 	done; \
 	echo "make: $$reason This needs Python 3.11 or newer with its venv module;" >&2; \

@@ -49,7 +49,7 @@ def partition_strips(owners: Sequence[ArrayLike], alt: str | None = None) -> Pic
             axes.text(place + 0.5, row, text, ha="center", va="center", fontsize=9, color=ink)
     axes.set_yticks(range(len(strips)), [f"minibatch {i + 1}" for i in range(len(strips))])
     axes.set_xticks([])
-    axes.set_xlabel("samples in the order of the stream, and the rank that takes each")
+    axes.set_xlabel("samples in stream order, each with its rank", loc="left")
     axes.set(xlim=(0, max(longest, 17)), ylim=(len(strips) - 0.5, -0.5))
     axes.spines[:].set_visible(False)
     axes.tick_params(axis="y", length=0)

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import torch
 
 from tutorial_lib.data.errors import DataError
-from tutorial_lib.data.idx import parse_idx, read_bytes
+from tutorial_lib.data.files import read_bytes
+from tutorial_lib.data.idx import parse_idx
 
 BUNDLED_MNIST = Path(__file__).parent / "mnist"
 # SHA-256 of the uncompressed files.

@@ -5,17 +5,15 @@ from __future__ import annotations
 import gzip
 import math
 import os
-import zlib
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from tutorial_lib.data.atomic import atomic_write
 from tutorial_lib.data.errors import DataError
+from tutorial_lib.data.files import read_bytes
 
 UINT8 = 0x08
-GZIP_MAGIC = b"\x1f\x8b"
 REPLACE = "Replace it with an intact copy"
 
 
@@ -36,39 +34,6 @@ def read_idx(path: str | os.PathLike[str], ndim: int | None = None) -> npt.NDArr
     **Source:** http://yann.lecun.com/exdb/mnist (the format is described at the foot of the page).
     """
     return parse_idx(read_bytes(path), path, ndim)
-
-
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Return a file's content, decompressed if it is gzip.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The uncompressed bytes, at least one.
-
-    Raises:
-        DataError: the file is missing, unreadable, empty, or its gzip stream is damaged; put an
-            intact copy in its place.
-    """
-    try:
-        content = Path(path).read_bytes()
-    except FileNotFoundError:
-        raise DataError(path, "a file", "nothing there", "Check the folder's name") from None
-    except OSError as error:
-        raise DataError(
-            path, "a readable file", f"'{error.strerror}'", "Check that you may read it"
-        ) from error
-    if content.startswith(GZIP_MAGIC):
-        try:
-            content = gzip.decompress(content)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise DataError(
-                path, "a whole gzip file", f"a damaged or truncated one ({error})", REPLACE
-            ) from error
-    if not content:
-        raise DataError(path, "data", "an empty file", REPLACE)
-    return content
 
 
 def parse_idx(

@@ -1,0 +1,45 @@
+"""Reading whole files, with errors that say what to do."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from pathlib import Path
+
+from tutorial_lib.data.errors import DataError
+
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """Return a file's content, decompressed if it is gzip (told by its content, not its name).
+
+    Args:
+        path: the file.
+
+    Returns:
+        The uncompressed bytes, at least one.
+
+    Raises:
+        DataError: the file is missing, unreadable, empty, or its gzip stream is damaged; put an
+            intact copy in its place.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except FileNotFoundError:
+        remedy = "Check the spelling of the folder and the file"
+        raise DataError(path, "a file", "nothing there", remedy) from None
+    except OSError as error:
+        remedy = "Make it a file that you may read (ls -l shows what it is)"
+        raise DataError(path, "a readable file", f"'{error.strerror}'", remedy) from error
+    if content.startswith(GZIP_MAGIC):
+        try:
+            content = gzip.decompress(content)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            found = f"a damaged or truncated one ({error})"
+            remedy = "Replace it with an intact copy"
+            raise DataError(path, "a whole gzip file", found, remedy) from error
+    if not content:
+        raise DataError(path, "data", "an empty file", "Replace it with an intact copy")
+    return content

@@ -1,0 +1,373 @@
+"""The part that all local learners share: schedules, what is done to gradients, and state."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, TypedDict, Unpack, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tutorial_lib.learners.schedules import (
+    IGNORE,
+    Schedule,
+    ScheduleValue,
+    as_schedule,
+    momentum_for,
+    rate_for,
+)
+
+Group = dict[str, Any]
+SCHEDULED = ("lr", "momentum", "variance_momentum", "gaussian_noise_injection_std_dev")
+
+
+class LearnerOptions(TypedDict, total=False):
+    """Keywords that every learner takes, all of them CNTK's.
+
+    Args:
+        l1_regularization_weight: Per sample, ≥ 0.
+        l2_regularization_weight: Per sample, ≥ 0.
+        gaussian_noise_injection_std_dev: Standard deviation of noise added to the parameters after
+            each update; a number or a schedule.
+        gradient_clipping_threshold_per_sample: Largest gradient of one sample.
+        gradient_clipping_with_truncation: True clamps each element; False scales a parameter's
+            whole gradient down to the threshold, measured by its Frobenius norm.
+        minibatch_size: ``None``: the gradient stays the sum over the minibatch; ``IGNORE``: it is
+            divided by the number of samples first; k: the sum, and numbers are meant per k samples.
+        epoch_size: Samples in an epoch, where ``lr`` or a momentum is a plain list.
+        use_mean_gradient: Older name of ``minibatch_size=IGNORE``.
+    """
+
+    l1_regularization_weight: float
+    l2_regularization_weight: float
+    gaussian_noise_injection_std_dev: ScheduleValue | Schedule
+    gradient_clipping_threshold_per_sample: float
+    gradient_clipping_with_truncation: bool
+    minibatch_size: int | None
+    epoch_size: int | None
+    use_mean_gradient: bool | None
+
+
+class Learner(torch.optim.Optimizer):
+    """A CNTK learner as a torch optimizer.
+
+    Where torch's optimizers expect the mean gradient of a minibatch in ``.grad``, this one expects
+    the *sum* over its samples, and is told how many they are. Rates and momenta are schedules that
+    follow the number of samples seen. A torch ``LRScheduler`` may drive ``lr`` too: it sees the
+    schedule's current value, and whoever changed the rate last has the say.
+
+    Args:
+        parameters: Tensors, or torch parameter groups; a group may set any keyword for itself.
+        lr: Learning rate: a number, a list or a schedule.
+        scheduled: Further scheduled values of the rule (momentum, ...).
+        unit_gain: Whether the new gradient is weighted by 1 - momentum.
+        options: See ``LearnerOptions``.
+
+    Raises:
+        ValueError: No parameters, the same one twice, or an option out of range: correct it.
+
+    **Distributed:** not collective. Ranks that update from equal gradients and counts stay equal,
+    injected noise included.
+
+    **Source:** CNTK 2.7's ``LearnerBase``.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor] | Iterable[dict[str, Any]],
+        lr: ScheduleValue | Schedule,
+        scheduled: dict[str, ScheduleValue | Schedule] | None = None,
+        unit_gain: bool = True,
+        **options: Unpack[LearnerOptions],
+    ) -> None:
+        minibatch_size = options.get("minibatch_size")
+        if minibatch_size is None and options.get("use_mean_gradient"):
+            minibatch_size = IGNORE
+        defaults: Group = {
+            "lr": lr,
+            "unit_gain": unit_gain,
+            "minibatch_size": minibatch_size,
+            "epoch_size": options.get("epoch_size"),
+            "l1_regularization_weight": options.get("l1_regularization_weight", 0.0),
+            "l2_regularization_weight": options.get("l2_regularization_weight", 0.0),
+            "gaussian_noise_injection_std_dev": options.get(
+                "gaussian_noise_injection_std_dev", 0.0
+            ),
+            "gradient_clipping_threshold_per_sample": options.get(
+                "gradient_clipping_threshold_per_sample", math.inf
+            ),
+            "gradient_clipping_with_truncation": options.get(
+                "gradient_clipping_with_truncation", True
+            ),
+            **(scheduled or {}),
+        }
+        self.total_number_of_samples_seen = 0
+        self.total_number_of_sweeps_seen = 0
+        self.noise_seed = 1
+        self.is_updated = False
+        super().__init__(parameters, defaults)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters with keywords of their own; their momenta start from nothing.
+
+        Args:
+            param_group: ``{"params": tensors, keyword: value, ...}``.
+
+        Raises:
+            ValueError: A parameter twice, or an option out of range: correct it.
+        """
+        parameters = param_group["params"]
+        parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        if len({id(parameter) for parameter in parameters}) < len(parameters):
+            raise ValueError("Learner's parameters list must not contain duplicates.")
+        group = {**self.defaults, **param_group, "params": parameters}
+        for name in SCHEDULED:
+            if name in group:
+                schedule = as_schedule(group[name], group["minibatch_size"], group["epoch_size"])
+                group[f"{name}_schedule"] = schedule
+                group[name] = self._value(schedule)
+        group["scheduled_lr"] = group["lr"]
+        group["smoothed_count"] = 0.0
+        for name in ("l1_regularization_weight", "l2_regularization_weight"):
+            if group[name] < 0:
+                raise ValueError(f"{name} is {group[name]}; give 0 (off) or more")
+        if group["gradient_clipping_threshold_per_sample"] < 0:
+            raise ValueError("gradient_clipping_threshold_per_sample is negative; give inf for off")
+        super().add_param_group(group)
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """All parameters, group after group."""
+        return [parameter for group in self.param_groups for parameter in group["params"]]
+
+    def update(self, num_samples: int, is_sweep_end: bool = False) -> bool:
+        """Update the parameters from the gradients' sum over a minibatch.
+
+        Args:
+            num_samples: Samples in the global minibatch, ≥ 1.
+            is_sweep_end: Whether the minibatch ended a sweep through the data.
+
+        Returns:
+            Whether anything was updated: False where the rate is 0, and then nothing changes.
+
+        Raises:
+            ValueError: An empty minibatch: skip the update.
+        """
+        self.step(num_samples=num_samples)
+        self.total_number_of_sweeps_seen += self.is_updated and is_sweep_end
+        return self.is_updated
+
+    @torch.no_grad()
+    def step(  # type: ignore[override]  # adds a keyword
+        self, closure: Callable[[], float] | None = None, *, num_samples: int = 1
+    ) -> float | None:
+        """Update as torch's own optimizers do.
+
+        Args:
+            closure: Computes the gradients again and returns the loss.
+            num_samples: Samples that ``.grad`` is the sum over; 1 suits the gradient of a mean.
+
+        Returns:
+            What the closure returned.
+
+        Raises:
+            ValueError: ``num_samples`` below 1: skip the update.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if num_samples < 1:
+            raise ValueError(f"cannot update from a minibatch of {num_samples} samples; skip it")
+        self.is_updated = False
+        for group in self.param_groups:
+            rate = self._rate(group, num_samples)
+            if rate != 0:
+                self._update_group(group, rate, num_samples)
+                self.is_updated = True
+        if self.is_updated:
+            self.total_number_of_samples_seen += num_samples
+        return loss
+
+    def learning_rate(self) -> float:
+        """Return the first group's learning rate as its schedule has it now."""
+        group = self.param_groups[0]
+        self._follow_schedule(group)
+        return cast(float, group["lr"])
+
+    def reset_learning_rate(self, lr: ScheduleValue | Schedule) -> None:
+        """Replace every group's learning rate by a schedule that begins now.
+
+        Args:
+            lr: A number, a list or a schedule.
+        """
+        for group in self.param_groups:
+            schedule = as_schedule(lr, group["minibatch_size"], group["epoch_size"]).starting_at(
+                self.total_number_of_samples_seen, self.total_number_of_sweeps_seen
+            )
+            group["lr_schedule"] = schedule
+            group["lr"] = group["scheduled_lr"] = self._value(schedule)
+
+    def reset_smoothed_gradients(self) -> None:
+        """Forget the gradients seen so far; samples and rates go on."""
+        for state in self.state.values():
+            for value in state.values():
+                value.zero_()
+        for group in self.param_groups:
+            group["smoothed_count"] = 0.0
+
+    def reported_parameters(self) -> dict[str, float]:
+        """Return what CNTK reports before an update, e.g. ``Learning rate per 1 samples``."""
+        group = self.param_groups[0]
+        return {_label("Learning rate", group["lr_schedule"]): self.learning_rate()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that a later ``load_state_dict`` needs, in plain types and tensors."""
+        state = super().state_dict()
+        state["param_groups"] = [
+            {
+                name: value.as_plain() if isinstance(value, Schedule) else value
+                for name, value in group.items()
+            }
+            for group in state["param_groups"]
+        ]
+        state["learner"] = self._counters()
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on exactly where ``state_dict`` was taken, its schedules included.
+
+        Args:
+            state_dict: From a learner of the same kind with the same parameter groups.
+
+        Raises:
+            ValueError: The state is another optimizer's or of other parameters: build the learner
+                as it was when the state was saved.
+        """
+        if "learner" not in state_dict:
+            raise ValueError("this is not a learner's state; it lacks the samples seen")
+        groups = [
+            {
+                name: Schedule.from_plain(value) if name.endswith("_schedule") else value
+                for name, value in group.items()
+            }
+            for group in state_dict["param_groups"]
+        ]
+        super().load_state_dict({**state_dict, "param_groups": groups})
+        self.__dict__.update(state_dict["learner"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), **self._counters()}
+
+    @abstractmethod
+    def _apply(
+        self,
+        group: Group,
+        parameters: list[Tensor],
+        gradients: list[Tensor],
+        rate: float,
+        num_samples: int,
+    ) -> None:
+        """Apply the learner's rule to parameters that have a gradient, which it may not change."""
+
+    def _update_group(self, group: Group, rate: float, num_samples: int) -> None:
+        parameters = [p for p in group["params"] if p.grad is not None]
+        gradients = _prepare(group, parameters, [p.grad for p in parameters], num_samples)
+        self._apply(group, parameters, gradients, rate, num_samples)
+        noise = self._value(group["gaussian_noise_injection_std_dev_schedule"])
+        if noise > 0:
+            self._inject_noise(parameters, noise)
+        if group["l1_regularization_weight"] > 0:
+            weight = group["l1_regularization_weight"]
+            threshold = rate * weight * (1 if _is_mean(group) else num_samples)
+            _shrink(parameters, threshold)
+
+    def _states(self, parameters: list[Tensor], *names: str) -> tuple[list[Tensor], ...]:
+        """Return the named states of the parameters, zeros at first, one list for each name."""
+        for parameter in parameters:
+            state = self.state[parameter]
+            if not state:
+                state |= {name: torch.zeros_like(parameter) for name in names}
+        return tuple([self.state[p][name] for p in parameters] for name in names)
+
+    def _momentum(self, group: Group, num_samples: int, name: str = "momentum") -> float:
+        schedule = group[f"{name}_schedule"]
+        return momentum_for(self._value(schedule), schedule.reference_size, num_samples)
+
+    def _rate(self, group: Group, num_samples: int) -> float:
+        self._follow_schedule(group)
+        size = group["lr_schedule"].reference_size
+        return rate_for(group["lr"], size, num_samples, _is_mean(group))
+
+    def _follow_schedule(self, group: Group) -> None:
+        scheduled = self._value(group["lr_schedule"])
+        if scheduled != group["scheduled_lr"]:
+            group["lr"] = group["scheduled_lr"] = scheduled
+
+    def _value(self, schedule: Schedule) -> float:
+        return schedule.at(self.total_number_of_samples_seen, self.total_number_of_sweeps_seen)
+
+    def _inject_noise(self, parameters: list[Tensor], std_dev: float) -> None:
+        for parameter in parameters:
+            # Seeded by a counter, not from a stream, so that all ranks add the same noise.
+            generator = torch.Generator(parameter.device).manual_seed(self.noise_seed)
+            self.noise_seed += 1
+            noise = torch.empty_like(parameter).normal_(0, std_dev, generator=generator)
+            parameter.add_(noise)
+
+    def _counters(self) -> dict[str, Any]:
+        names = ("total_number_of_samples_seen", "total_number_of_sweeps_seen", "noise_seed")
+        return {name: getattr(self, name) for name in names}
+
+
+def as_precise_as(value: float, parameters: list[Tensor]) -> float:
+    """Round to float32 what CNTK holds in the parameters' own precision.
+
+    It matters where 1 - value is formed afterwards and the value is close to 1.
+    """
+    if any(parameter.dtype == torch.float64 for parameter in parameters):
+        return value
+    return float(np.float32(value))
+
+
+def _is_mean(group: Group) -> bool:
+    return bool(group["minibatch_size"] == IGNORE)
+
+
+def _label(name: str, schedule: Schedule) -> str:
+    if schedule.reference_size == IGNORE:
+        return f"{name} per minibatch"
+    return f"{name} per {schedule.reference_size} samples"
+
+
+def _prepare(
+    group: Group, parameters: list[Tensor], gradients: list[Tensor], num_samples: int
+) -> list[Tensor]:
+    """Return the gradients averaged, clipped and regularised as asked; ``.grad`` stays as it is."""
+    is_mean = _is_mean(group)
+    if is_mean and gradients:
+        gradients = list(torch._foreach_mul(gradients, 1.0 / num_samples))
+    threshold = group["gradient_clipping_threshold_per_sample"]
+    if threshold != math.inf and gradients:
+        threshold *= 1 if is_mean else num_samples
+        if group["gradient_clipping_with_truncation"]:
+            gradients = list(torch._foreach_clamp_min(gradients, -threshold))
+            torch._foreach_clamp_max_(gradients, threshold)
+        else:
+            norms = torch._foreach_norm(gradients)
+            # 1 where the norm is within bounds, and multiplying by 1 is exact: no synchronisation.
+            factors = [(threshold / norm).clamp_max_(1.0) for norm in norms]
+            gradients = [g * factor for g, factor in zip(gradients, factors, strict=True)]
+    weight = group["l2_regularization_weight"] * (1 if is_mean else num_samples)
+    if weight > 0 and gradients:
+        gradients = list(torch._foreach_add(gradients, parameters, alpha=weight))
+    return gradients
+
+
+def _shrink(parameters: list[Tensor], threshold: float) -> None:
+    """Move every element toward 0 by the threshold, and to 0 those nearer than that."""
+    for parameter in parameters:
+        parameter.copy_(torch.nn.functional.softshrink(parameter, threshold))

@@ -90,7 +90,7 @@ def no_leaks() -> Iterator[None]:
     changed = {
         name
         for name in environment.keys() | os.environ.keys()
-        if environment.get(name) != os.environ.get(name) and not name.startswith("PYTEST_")
+        if environment.get(name) != os.environ.get(name) and not name.startswith(("PYTEST_", "TORCHINDUCTOR_"))
     }
     os.environ.clear()
     os.environ.update(environment)

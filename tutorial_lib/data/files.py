@@ -1,8 +1,9 @@
-"""Reading whole files, with errors that say what to do."""
+"""Whole files: read with errors that say what to do, and compared with their checksum."""
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
 import zlib
 from pathlib import Path
@@ -43,3 +44,20 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     if not content:
         raise DataError(path, "data", "an empty file", "Replace it with an intact copy")
     return content
+
+
+def has_sha256(path: str | os.PathLike[str], sha256: str) -> bool:
+    """Tell whether a file is there and has this checksum, as it lies on disk.
+
+    Args:
+        path: the file.
+        sha256: 64 hexadecimal digits, lower case.
+
+    Raises:
+        OSError: the file is there but cannot be read; make it readable, or remove it.
+    """
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == sha256
+    except FileNotFoundError:
+        return False

@@ -1,5 +1,6 @@
 """One model, many ranks: gradients are summed over the ranks while backward still runs."""
 
+# No postponed annotations here: torch wants the hook's to be the types themselves.
 from typing import Any
 
 import torch

@@ -7,6 +7,7 @@ of this library.
 from __future__ import annotations
 
 import atexit
+import io
 import os
 import socket
 import sys
@@ -152,6 +153,8 @@ def script(backend: str | None = None) -> Iterator[Session]:
 
     **Distributed:** collective.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # mpiexec mixes the ranks' output: whole lines
     try:
         yield start(backend)
     except BaseException as error:

@@ -23,5 +23,7 @@ def xavier_uniform_(weight: torch.Tensor, stream: torch.Generator) -> torch.Tens
     ``xavier_uniform_`` counts inputs and outputs (Glorot and Bengio, 2010).
     """
     bound = math.sqrt(3 / weight.shape[1])
-    values = torch.empty(weight.shape, dtype=torch.float32).uniform_(-bound, bound, generator=stream)
+    values = torch.empty(weight.shape, dtype=torch.float32).uniform_(
+        -bound, bound, generator=stream
+    )
     return weight.copy_(values)

@@ -1,0 +1,214 @@
+"""The program that is one MPI rank: ipyparallel's engine, made quick to start and sure to end.
+
+    mpiexec -n 4 python -m tutorial_lib.cluster.engine --mpi [options of ipengine]
+
+It differs from ipengine in four ways: the threads of numerical libraries are set before any is
+loaded; its helper process is forked, not started anew; it writes a log of its own and says how
+far it has come; and it ends when its cluster's supervisor does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tutorial_lib.cluster import lifeline
+from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, ClusterFolder
+from tutorial_lib.distributed.topology import threads_per_rank
+
+RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MPI_RANKID")
+SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_NRANKS")
+LOCAL_SIZE_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+CONTROLLER_WAIT_S = 60.0
+GRACE_S = 2.5
+
+
+def launched_number(names: tuple[str, ...]) -> int | None:
+    """What the launcher tells this process by one of several environment variables."""
+    for name in names:
+        with contextlib.suppress(KeyError, ValueError):
+            return int(os.environ[name])
+    return None
+
+
+def set_threads(local_ranks: int) -> int:
+    """Give numerical libraries this rank's share of the cores, before any of them is loaded.
+
+    A smaller number that the user has set stays; a larger one would have the ranks of a host
+    fight for its cores.
+
+    Args:
+        local_ranks: Number of ranks on this host.
+
+    Returns:
+        The number of threads.
+    """
+    share = threads_per_rank(local_ranks)
+    with contextlib.suppress(KeyError, ValueError):
+        share = min(share, max(1, int(os.environ["OMP_NUM_THREADS"])))
+    for name in THREAD_VARIABLES:
+        os.environ[name] = str(share)
+    return share
+
+
+def main() -> None:
+    """Be one rank until told to stop."""
+    rank = launched_number(RANK_VARIABLES) or 0
+    folder = _cluster_folder()
+    if folder is not None:
+        _log_to(folder.log(f"rank-{rank}"))
+        folder.report(rank, "importing")
+    set_threads(launched_number(LOCAL_SIZE_VARIABLES) or 1)
+    engine_class = _engine_class()
+    if folder is not None:
+        lifeline.watch(folder.lifeline, _end)
+        folder.report(rank, "starting MPI")
+    from mpi4py import MPI  # noqa: F401 (importing it starts MPI)
+
+    if folder is not None:
+        folder.report(rank, "waiting for the controller")
+        _wait_for_controller(folder.engine_file)
+        folder.report(rank, "registering")
+    try:
+        engine_class.launch_instance()
+    finally:
+        _close()
+
+
+def _cluster_folder() -> ClusterFolder | None:
+    """The folder of the cluster, when it is on this host."""
+    path = os.environ.get(FOLDER_VARIABLE)
+    if path and Path(path, "lifeline").exists():
+        return ClusterFolder(Path(path))
+    return None
+
+
+def _log_to(path: Path) -> None:
+    """Send everything this process and its libraries print to a file."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for standard in (1, 2):
+        os.dup2(descriptor, standard)
+    os.close(descriptor)
+
+
+def _wait_for_controller(path: Path) -> None:
+    """Wait until the controller's connection file is there, whole."""
+    deadline = time.monotonic() + CONTROLLER_WAIT_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError, ValueError):
+            json.loads(path.read_text(encoding="utf-8"))
+            return
+        time.sleep(0.01)
+    sys.exit(f"no controller within {CONTROLLER_WAIT_S:.0f} s: {path} never came")
+
+
+def _engine_class() -> Any:
+    """IPEngine with a forked helper; made late, because importing it takes a while."""
+    from ipyparallel.engine.app import IPEngine
+
+    helper = _Helper() if sys.platform == "linux" else None
+
+    class RankEngine(IPEngine):  # type: ignore[misc]
+        def start_nanny(self, control_url: str) -> Any:
+            if helper is None:
+                return super().start_nanny(control_url)
+            return helper.start(
+                engine_id=self.id,
+                identity=self.bident,
+                control_url=control_url,
+                curve_serverkey=self.curve_serverkey,
+                curve_secretkey=self.curve_secretkey,
+                curve_publickey=self.curve_publickey,
+                registration_url=self.registration_url,
+                config=type(self.config)(Session=self.config.Session),
+                pid=os.getpid(),
+            )
+
+        def _signal_stop(self, sig: int, frame: FrameType | None) -> None:
+            lifeline.end_within(GRACE_S, 0)
+            super()._signal_stop(sig, frame)
+
+    return RankEngine
+
+
+class _Helper:
+    """ipyparallel's nanny of an engine, forked before MPI and sockets exist.
+
+    The nanny passes signals to the engine and tells the controller of its end. Started anew, it
+    imports for a quarter of a second while its engine waits; forked, it is there at once.
+    """
+
+    def __init__(self) -> None:
+        read_task, self._write_task = os.pipe()
+        self._read_url, write_url = os.pipe()
+        if os.fork() == 0:
+            status = 1
+            try:
+                os.setsid()
+                kept = {0, 1, 2, read_task, write_url}
+                for descriptor in _open_descriptors() - kept:
+                    with contextlib.suppress(OSError):
+                        os.close(descriptor)
+                self._serve(read_task, write_url)
+                status = 0
+            finally:
+                os._exit(status)
+        os.close(read_task)
+        os.close(write_url)
+
+    @staticmethod
+    def _serve(read_task: int, write_url: int) -> None:
+        from ipyparallel.engine.nanny import KernelNanny
+
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with os.fdopen(read_task, "rb") as file:
+            task = file.read()
+        if task:  # empty when the engine ended first
+            KernelNanny.main(**pickle.loads(task), pipe=os.fdopen(write_url, "w", buffering=1))
+
+    def start(self, **task: Any) -> tuple[str, Any]:
+        """Set the nanny to work.
+
+        Returns:
+            Where it takes control messages, and a pipe whose end tells it of the engine's.
+        """
+        with os.fdopen(self._write_task, "wb") as file:
+            file.write(pickle.dumps(task))
+        pipe = os.fdopen(self._read_url)
+        if url := pipe.readline().strip():
+            return url, pipe
+        raise RuntimeError("the engine's helper process has failed")
+
+
+def _open_descriptors() -> set[int]:
+    return {int(name) for name in os.listdir("/proc/self/fd")}
+
+
+def _end() -> None:
+    lifeline.end_within(GRACE_S, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _close() -> None:
+    """Take the process group down before the interpreter takes its threads down."""
+    lifeline.end_within(GRACE_S, 0)
+    if session := sys.modules.get("tutorial_lib.distributed.session"):
+        session.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""``%%ranks``: run a notebook's cell on the ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, cell_magic, magics_class, no_var_expand
+
+from tutorial_lib.cluster.ranks import current
+
+USAGE = "use %%ranks, %%ranks 0, %%ranks 0,2 or %%ranks --push a,b"
+
+
+@magics_class
+class RanksMagics(Magics):  # type: ignore[misc]
+    """The magics of a cluster."""
+
+    @no_var_expand
+    @cell_magic
+    def ranks(self, line: str, source: str) -> dict[int, Any] | None:
+        """Run the cell on the ranks.
+
+        ``%%ranks`` on all, ``%%ranks 0`` or ``%%ranks 0,2`` on some, ``%%ranks --push a,b``
+        with variables of the notebook set there first.
+
+        Args:
+            line: Which ranks, and what to push.
+            source: The cell.
+
+        Returns:
+            The value of its last expression by rank; None when it has none on any rank.
+        """
+        chosen, names = parse(line)
+        ranks = current()
+        if names:
+            missing = [name for name in names if name not in self.shell.user_ns]
+            if missing:
+                raise UsageError(f"--push: the notebook has no variable {missing[0]!r}")
+            ranks.push({name: self.shell.user_ns[name] for name in names}, chosen)
+        values = ranks.run(source, ranks=chosen, number=self.shell.displayhook.prompt_count)
+        return values if any(value is not None for value in values.values()) else None
+
+
+def parse(line: str) -> tuple[list[int] | None, list[str]]:
+    """Read the line of ``%%ranks``.
+
+    Args:
+        line: What stands behind ``%%ranks``.
+
+    Returns:
+        The ranks, None for all, and the names to push.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    ranks: list[int] | None = None
+    names: list[str] = []
+    words = line.replace("=", " ").split()
+    while words:
+        word = words.pop(0)
+        if word == "--push" and words:
+            names += [name for name in words.pop(0).split(",") if name]
+        elif word == "--all":
+            ranks = None
+        elif all(part.strip().isdigit() for part in word.split(",")):
+            ranks = sorted({int(part) for part in word.split(",")} | set(ranks or ()))
+        else:
+            raise UsageError(f"{word!r}: {USAGE}")
+    return ranks, names

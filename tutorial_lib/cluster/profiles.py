@@ -1,0 +1,33 @@
+"""The ipyparallel profiles that come with the tutorial."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tutorial_lib
+from tutorial_lib.cluster.errors import ClusterError
+
+
+def profiles_folder() -> Path:
+    """``cluster_profiles/`` of the clone, or its copy inside an installed package."""
+    package = Path(tutorial_lib.__file__).parent
+    installed = package / "share" / "cluster_profiles"
+    return installed if installed.is_dir() else package.parent / "cluster_profiles"
+
+
+def profile_folder(profile: str) -> Path:
+    """Folder of a profile that comes with the tutorial.
+
+    Args:
+        profile: Its name, for example "mpi".
+
+    Raises:
+        ClusterError: There is no such profile: the message lists those there are.
+    """
+    folder = profiles_folder() / f"profile_{profile}"
+    if not folder.is_dir():
+        known = sorted(
+            path.name.removeprefix("profile_") for path in folder.parent.glob("profile_*")
+        )
+        raise ClusterError(f"no profile {profile!r} in {folder.parent}; there are {known}")
+    return folder

@@ -1,0 +1,205 @@
+"""Where a running cluster keeps its keys, its logs and its record: a private folder each.
+
+<runtime folder>/gan-tutorial/<profile>-<random>/    0700, removed when the cluster stops
+    cluster.json    what runs: commands, number of ranks, who owns it
+    lifeline        locked by the supervisor as long as it lives
+    security/       ipyparallel's connection files, with their keys
+    log/            controller.log, mpiexec.log, rank-0.log, rank-1.log ...
+    ranks/          rank-0.json ...: process id and how far it has come
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tutorial_lib.cluster import lifeline
+
+FOLDER_VARIABLE = "GAN_TUTORIAL_CLUSTER"
+RUNTIME_VARIABLE = "GAN_TUTORIAL_RUNTIME_DIR"
+LOG_TAIL_BYTES = 4000
+
+
+@dataclass(frozen=True)
+class ClusterRecord:
+    """What a cluster's folder says of it.
+
+    Attributes:
+        profile: Name of the profile.
+        n: Number of ranks.
+        mpi: The MPI that starts them, in words.
+        controller_command: Command line of the controller.
+        engines_command: Command line of the ranks.
+        owner: Process whose end is the cluster's end; None for a cluster that outlives who
+            started it.
+        supervisor: Process id of the supervisor, once it runs.
+    """
+
+    profile: str
+    n: int
+    mpi: str
+    controller_command: list[str]
+    engines_command: list[str]
+    owner: int | None = None
+    supervisor: int | None = None
+
+
+@dataclass(frozen=True)
+class ClusterFolder:
+    """The folder of one cluster."""
+
+    path: Path
+
+    @property
+    def lifeline(self) -> Path:
+        """Locked as long as the cluster's supervisor lives."""
+        return self.path / "lifeline"
+
+    @property
+    def client_file(self) -> Path:
+        """How a notebook reaches the controller."""
+        return self.path / "security" / "ipcontroller-client.json"
+
+    @property
+    def engine_file(self) -> Path:
+        """How an engine reaches the controller."""
+        return self.path / "security" / "ipcontroller-engine.json"
+
+    def log(self, name: str) -> Path:
+        """The log of "controller", "mpiexec" or "rank-<number>"."""
+        return self.path / "log" / f"{name}.log"
+
+    def log_tail(self, name: str) -> str:
+        """The end of a log, empty when there is none."""
+        try:
+            with self.log(name).open("rb") as file:
+                file.seek(0, os.SEEK_END)
+                file.seek(max(0, file.tell() - LOG_TAIL_BYTES))
+                return file.read().decode(errors="replace").strip()
+        except FileNotFoundError:
+            return ""
+
+    def write_record(self, record: ClusterRecord) -> None:
+        """Say what runs here."""
+        _write_json(self.path / "cluster.json", asdict(record))
+
+    def read_record(self) -> ClusterRecord:
+        """What runs here."""
+        return ClusterRecord(**_read_json(self.path / "cluster.json"))
+
+    def report(self, rank: int, stage: str) -> None:
+        """Note how far a rank's process has come; called by it.
+
+        Args:
+            rank: Its rank, as its launcher says.
+            stage: For a reader: "importing", "starting MPI" ...
+        """
+        note = {"rank": rank, "pid": os.getpid(), "stage": stage}
+        _write_json(self.path / "ranks" / f"rank-{rank}.json", note)
+
+    def reports(self) -> dict[int, dict[str, Any]]:
+        """The last report of each rank whose process has started."""
+        notes = {}
+        for path in (self.path / "ranks").glob("rank-*.json"):
+            with contextlib.suppress(OSError, ValueError):
+                note = _read_json(path)
+                notes[int(note["rank"])] = note
+        return dict(sorted(notes.items()))
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its supervisor lives."""
+        return lifeline.is_held(self.lifeline)
+
+    def remove(self) -> None:
+        """Remove it with all its files."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def runtime_folder() -> Path:
+    """The user's private folder for running clusters, made when it is not there."""
+    errors: list[OSError] = []
+    for base in _bases():
+        folder = base / "gan-tutorial"
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                return folder
+        except OSError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def create(profile: str) -> ClusterFolder:
+    """Make a folder for a new cluster, and remove those of clusters that were killed.
+
+    Args:
+        profile: Name of the profile.
+    """
+    for folder in _folders():
+        if not folder.is_alive and not _is_young(folder.path):
+            folder.remove()
+    path = Path(tempfile.mkdtemp(prefix=f"{profile}-", dir=runtime_folder()))
+    for name in ("security", "log", "ranks"):
+        (path / name).mkdir(mode=0o700)
+    return ClusterFolder(path)
+
+
+def running(profile: str | None = None) -> list[ClusterFolder]:
+    """The folders of the clusters of this user that run on this host, newest first.
+
+    Args:
+        profile: Only those of this profile; None for all.
+    """
+    found = []
+    for folder in _folders():
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            if folder.is_alive and profile in (None, folder.read_record().profile):
+                found.append((folder.path.stat().st_ctime, folder))
+    return [folder for _, folder in sorted(found, key=lambda item: item[0], reverse=True)]
+
+
+def _folders() -> list[ClusterFolder]:
+    return [ClusterFolder(path.parent) for path in runtime_folder().glob("*/cluster.json")]
+
+
+def _is_young(path: Path, seconds: float = 60) -> bool:
+    """Whether a folder is so new that its supervisor may still be starting."""
+    import time
+
+    with contextlib.suppress(OSError):
+        return time.time() - path.stat().st_mtime < seconds
+    return False
+
+
+def _bases() -> Iterator[Path]:
+    if chosen := os.environ.get(RUNTIME_VARIABLE):
+        yield Path(chosen)
+        return
+    if given := os.environ.get("XDG_RUNTIME_DIR"):
+        yield Path(given)
+    if sys.platform == "darwin":
+        yield Path.home() / "Library" / "Caches"
+    else:
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    yield Path(tempfile.gettempdir()) / f"gan-tutorial-{user}"
+
+
+def _write_json(path: Path, value: object) -> None:
+    """Write so that a reader sees the old or the new text, never a part."""
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(value), encoding="utf-8")
+    temporary.replace(path)
+
+
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

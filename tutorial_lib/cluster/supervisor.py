@@ -1,0 +1,186 @@
+"""The small process that starts a cluster, watches it, and leaves nothing of it behind.
+
+    python -m tutorial_lib.cluster.supervisor FOLDER
+
+It lives in a session of its own, so that no terminal's Ctrl-C and no kernel's interrupt reaches
+it. Its standard input is a pipe from its owner: when that closes, or the owner is gone, or the
+controller or the ranks end, or it is told to stop by SIGTERM, it ends everything it has started,
+removes the cluster's folder, and ends. Should it be killed itself, controller and engines notice
+by its lifeline. To its owner it writes one JSON object a line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+import psutil
+
+from tutorial_lib.cluster import lifeline
+from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, ClusterFolder
+
+POLL_S = 0.1
+ENGINES_GRACE_S = 3.0
+CONTROLLER_GRACE_S = 1.5
+KILL_GRACE_S = 2.0
+NOTIFICATION_S = 1.0  # for clients to hear of the ranks' end from the controller
+
+
+class Supervisor:
+    """Starts, watches and ends the processes of one cluster.
+
+    Args:
+        folder: The cluster's folder.
+    """
+
+    def __init__(self, folder: ClusterFolder) -> None:
+        self.folder = folder
+        self.record = replace(folder.read_record(), supervisor=os.getpid())
+        self.is_told_to_stop = False
+        self.ended: dict[int, int] = {}  # process id -> exit code, of those started here
+
+    def run(self) -> None:
+        """Supervise until there is a reason to end, then end everything."""
+        held = lifeline.hold(self.folder.lifeline)
+        self.folder.write_record(self.record)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
+        _adopt_orphans()
+        controller = engines = None
+        try:
+            controller = self._start("controller", self.record.controller_command)
+            engines = self._start("mpiexec", self.record.engines_command)
+            self._tell("started", controller=controller, mpiexec=engines)
+            reason = self._watch(controller, engines)
+            self._tell("ending", reason=reason)
+        except OSError as error:
+            self._tell("failed", reason=f"{error}")
+        finally:
+            self._end_all(controller, engines)
+            self.folder.remove()
+            self._tell("ended")
+            os.close(held)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.is_told_to_stop = True
+
+    def _start(self, name: str, command: list[str]) -> int:
+        with self.folder.log(name).open("ab") as log:
+            log.write(f"$ {shlex.join(command)}\n".encode())
+            log.flush()
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, FOLDER_VARIABLE: str(self.folder.path)},
+            )
+        process.returncode = 0  # reaped here, not by Popen
+        return process.pid
+
+    def _watch(self, controller: int, engines: int) -> str:
+        owner_pipe = [sys.stdin.fileno()] if self.record.owner is not None else []
+        while True:
+            readable, _, _ = select.select(owner_pipe, [], [], POLL_S)
+            if readable and not os.read(readable[0], 1024):
+                return "the owner has closed it"
+            if self.record.owner is not None and os.getppid() != self.record.owner:
+                return "the owner has ended"
+            if self.is_told_to_stop:
+                return "told to stop"
+            self._reap()
+            if controller in self.ended:
+                return f"the controller has ended ({_status(self.ended[controller])})"
+            if engines in self.ended:
+                code = self.ended[engines]
+                self._tell("ranks ended", code=code, log=self.folder.log_tail("mpiexec"))
+                time.sleep(NOTIFICATION_S)
+                return f"mpiexec has ended ({_status(code)})"
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                self.ended[pid] = os.waitstatus_to_exitcode(status)
+
+    def _end_all(self, controller: int | None, engines: int | None) -> None:
+        """Engines first, so that MPI and the process group go down in order."""
+        ours = {process.pid for process in _descendants()}
+        for report in self.folder.reports().values():
+            if report["pid"] in ours:
+                _signal(report["pid"], signal.SIGTERM)
+        if engines is not None and not self._wait(engines, ENGINES_GRACE_S):
+            _signal(engines, signal.SIGTERM)
+            self._wait(engines, KILL_GRACE_S)
+        if controller is not None:
+            _signal(controller, signal.SIGTERM)
+            self._wait(controller, CONTROLLER_GRACE_S)
+        deadline = time.monotonic() + KILL_GRACE_S
+        while (left := _descendants()) and time.monotonic() < deadline:
+            for process in left:
+                _signal(process.pid, signal.SIGKILL)
+            time.sleep(0.01)
+            self._reap()
+
+    def _wait(self, pid: int, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self._reap()
+            if pid in self.ended:
+                return True
+            time.sleep(0.01)
+        return False
+
+    def _tell(self, event: str, **details: object) -> None:
+        """Tell the owner, if it still listens."""
+        with contextlib.suppress(OSError, ValueError):
+            print(json.dumps({"event": event, **details}), flush=True)
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of grandchildren whose parent dies, so that none is lost; on Linux."""
+    if sys.platform == "linux":
+        pr_set_child_subreaper = 36
+        ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
+
+
+def _descendants() -> list[psutil.Process]:
+
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def _status(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+
+
+def main() -> None:
+    """Supervise the cluster whose folder is the first argument."""
+    Supervisor(ClusterFolder(Path(sys.argv[1]))).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Where the notebooks are, and which of them make a walkthrough."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import tutorial_lib
+from tutorial_lib.launcher.errors import CommandError
+
+PACKAGE = Path(tutorial_lib.__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A notebook of the walkthrough, ``NN_topic.ipynb``."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """Its file name without the ending, such as ``02_gan_one_node``."""
+        return self.path.stem
+
+    @property
+    def number(self) -> int:
+        """Its place in the walkthrough."""
+        return int(self.name[:2])
+
+
+def clone() -> Path | None:
+    """Return the repository that this package runs from, or None when it was installed."""
+    root = PACKAGE.parent
+    has_parts = (root / "notebooks").is_dir() and (root / "pyproject.toml").is_file()
+    return root if has_parts else None
+
+
+def notebooks_folder() -> Path:
+    """Return the folder of the walkthrough's notebooks: the clone's, else the package's."""
+    return (clone() or PACKAGE / "share") / "notebooks"
+
+
+def all_chapters(folder: Path | None = None) -> list[Chapter]:
+    """Return the chapters in order.
+
+    Args:
+        folder: where the notebooks are; None for the walkthrough's own.
+
+    Raises:
+        CommandError: there are none; the installation lacks its notebooks, so install it anew.
+    """
+    folder = folder or notebooks_folder()
+    chapters = [Chapter(path) for path in sorted(folder.glob("[0-9][0-9]_*.ipynb"))]
+    if not chapters:
+        raise CommandError(f"no notebooks in {folder}: install gan-tutorial again")
+    return chapters
+
+
+def select_chapters(choice: str, chapters: list[Chapter]) -> list[Chapter]:
+    """Return the chapters that a choice such as ``00-05``, ``4``, ``1,3-5`` or ``all`` names.
+
+    Args:
+        choice: numbers and ranges with commas between them, or ``all``.
+        chapters: those to choose from.
+
+    Raises:
+        CommandError: the choice cannot be read, or names a chapter that there is not.
+    """
+    if choice.strip() == "all":
+        return chapters
+    wanted: set[int] = set()
+    for part in choice.split(","):
+        match = re.fullmatch(r"\s*(\d{1,2})\s*(?:-\s*(\d{1,2})\s*)?", part)
+        if match is None:
+            raise CommandError(f"--chapters {choice}: write 00-05, or 4, or 1,3-5, or all")
+        first, last = int(match[1]), int(match[2] or match[1])
+        between = {c.number for c in chapters if first <= c.number <= last}
+        if first not in between or last not in between:
+            there_are = ", ".join(f"{c.number:02}" for c in chapters)
+            raise CommandError(f"--chapters {choice}: the chapters are {there_are}")
+        wanted |= between
+    return [c for c in chapters if c.number in wanted]

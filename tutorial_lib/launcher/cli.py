@@ -1,0 +1,209 @@
+"""The ``gan-tutorial`` command. Each command imports what it needs only when it runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from typer.core import TyperGroup
+
+import tutorial_lib
+from tutorial_lib.data.errors import DataError
+from tutorial_lib.launcher.errors import CommandError
+
+INTERRUPTED = 128 + signal.SIGINT
+
+
+class Commands(TyperGroup):
+    """The commands, with a person's mistake told in one line on stderr instead of a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the chosen command, and end with the exit status that its outcome deserves."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("gan-tutorial: interrupted", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+        except (CommandError, DataError) as error:
+            typer.echo(f"gan-tutorial: {error}", err=True)
+            raise typer.Exit(1) from error
+
+
+app = typer.Typer(
+    name="gan-tutorial",
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help=(
+        "Real MPI ranks train a GAN in front of you.\n\n"
+        "Begin with [bold]gan-tutorial doctor[/bold] (is this machine ready?), then "
+        "[bold]gan-tutorial lab[/bold] (read and run the notebooks in JupyterLab), or "
+        "[bold]gan-tutorial run[/bold] (run them all without a browser)."
+    ),
+    epilog="Exit status: 0 it worked, 1 it did not, 2 the command line is wrong, 130 interrupted.",
+)
+
+
+def main() -> None:
+    """Run the command line."""
+    _find_programs_beside_python()
+    app()
+
+
+def _find_programs_beside_python() -> None:
+    """Let notebooks find mpiexec and the rest, whether or not the environment was activated."""
+    scripts = str(Path(sys.executable).parent)
+    path = os.environ.get("PATH", "").split(os.pathsep)
+    if path[0] != scripts:
+        os.environ["PATH"] = os.pathsep.join([scripts, *path])
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gan-tutorial {tutorial_lib.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def gan_tutorial(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Hold what is common to all commands; its help text is the app's."""
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    epilog="Example: gan-tutorial lab ~/gan --no-browser --port 8890",
+)
+def lab(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DIR] [JUPYTERLAB OPTIONS]...",
+            help="A folder for your own copies, and options passed on to JupyterLab.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Open the notebooks in JupyterLab.
+
+    With DIR, notebooks and cluster profiles are copied there first. A file of yours is never
+    overwritten: what you changed stays, what you did not change is brought up to date.
+
+    Without DIR, a clone's own notebooks are opened; outside a clone, copies in ./gan-tutorial.
+    """
+    from tutorial_lib.launcher.lab import open_lab, prepare
+
+    given = list(arguments or [])
+    folder = Path(given.pop(0)) if given and not given[0].startswith("-") else None
+    target, lines = prepare(folder)
+    for line in lines:
+        typer.echo(line)
+    open_lab(target, given)
+
+
+@app.command(epilog="Example: gan-tutorial run --chapters 3-5 --ranks 4 --minibatches 300")
+def run(
+    chapters: Annotated[str, typer.Option(help="Which: 00-05, or 4, or 1,3-5, or all.")] = "00-05",
+    output_dir: Annotated[
+        Path, typer.Option("--output-dir", "-o", help="Where the results go.")
+    ] = Path("outputs"),
+    ranks: Annotated[
+        int | None, typer.Option("--ranks", "-n", min=1, help="MPI ranks (num_engines).")
+    ] = None,
+    minibatches: Annotated[
+        int | None, typer.Option(min=1, help="Generator updates where a chapter trains.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of all randomness.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder with MNIST files, instead of the bundled ones.")
+    ] = None,
+    force: Annotated[bool, typer.Option(help="Run also what is up to date.")] = False,
+) -> None:
+    """Run chapters from first to last cell, and keep notebooks, HTML, figures and pictures.
+
+    What is up to date is skipped: same notebooks, library, packages and parameters. If a chapter
+    fails, the others still run; then the exit status is 1.
+    """
+    from tutorial_lib.launcher.batch import run_notebooks
+    from tutorial_lib.launcher.report import report
+    from tutorial_lib.launcher.resources import all_chapters, select_chapters
+
+    chosen = select_chapters(chapters, all_chapters())
+    parameters: dict[str, Any] = {
+        "num_engines": ranks,
+        "minibatches": minibatches,
+        "seed": seed,
+        "data_dir": str(data_dir.resolve()) if data_dir else None,
+    }
+    given = {name: value for name, value in parameters.items() if value is not None}
+    result = run_notebooks(chosen, output_dir, given, force, typer.echo)
+    for line in report(result, output_dir):
+        typer.echo(line)
+    if result.failures:
+        raise typer.Exit(1)
+
+
+@app.command(
+    "sample", epilog="Train one first: python -m tutorial_lib.training.basic_gan --save FILE"
+)
+def sample_command(
+    file: Annotated[Path, typer.Argument(help="A generator that training saved.")],
+    out: Annotated[Path, typer.Option(help="The picture to write (PNG).")],
+    rows: Annotated[int, typer.Option(min=1, help="Rows of images.")] = 6,
+    cols: Annotated[int, typer.Option(min=1, help="Columns of images.")] = 6,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the noise.")] = 36,
+) -> None:
+    """Draw digits from a saved generator."""
+    from tutorial_lib.launcher.sample import sample
+
+    typer.echo(sample(file, out, rows, cols, seed))
+
+
+data = typer.Typer(no_args_is_help=True, help="MNIST as files, for other programs.")
+app.add_typer(data, name="data")
+
+
+@data.command("install", epilog="Example: gan-tutorial data install --format ctf --out mnist")
+def install_command(
+    out: Annotated[Path, typer.Option(help="The folder to write to; made if it is missing.")],
+    format: Annotated[
+        Literal["ctf", "idx"],
+        typer.Option(help="ctf: CNTK's two text files; idx: the four original ones."),
+    ] = "ctf",
+) -> None:
+    """Write the bundled MNIST into a folder. Files that are there and intact stay."""
+    from tutorial_lib.data.install import install
+
+    install(format, out, typer.echo)
+
+
+@app.command()
+def doctor() -> None:
+    """Check this machine: one line each, OK or what to do about it.
+
+    The exit status is 1 if something must be mended before the walkthrough can run.
+    """
+    from tutorial_lib.launcher.doctor import Verdict, examine
+
+    verdicts = []
+    for finding in examine():
+        typer.echo(str(finding))
+        verdicts.append(finding.verdict)
+    if Verdict.FIX in verdicts:
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    main()

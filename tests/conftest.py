@@ -22,19 +22,21 @@ def repository() -> Path:
     return REPOSITORY
 
 
-@pytest.fixture
-def mpiexec(tmp_path: Path) -> Launch:
+@pytest.fixture(scope="session")
+def mpiexec(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     """``mpiexec(n, *python_arguments)`` runs a Python program on n ranks and returns what it did.
 
     A run that outlasts ``timeout_s`` is killed with all its ranks and fails the test with what
     it had printed.
     """
 
+    folder = tmp_path_factory.mktemp("ranks")
+
     def run(
         n: int, *arguments: str | Path, timeout_s: float = 90, check: bool = True, **env: str
     ) -> subprocess.CompletedProcess[str]:
         command = [str(MPIEXEC), "-n", str(n), sys.executable, *map(str, arguments)]
-        return run_program(command, tmp_path, timeout_s, check, env)
+        return run_program(command, folder, timeout_s, check, env)
 
     return run
 
@@ -90,7 +92,8 @@ def no_leaks() -> Iterator[None]:
     changed = {
         name
         for name in environment.keys() | os.environ.keys()
-        if environment.get(name) != os.environ.get(name) and not name.startswith(("PYTEST_", "TORCHINDUCTOR_"))
+        if environment.get(name) != os.environ.get(name)
+        and not name.startswith(("PYTEST_", "TORCHINDUCTOR_"))
     }
     os.environ.clear()
     os.environ.update(environment)

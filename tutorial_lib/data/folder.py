@@ -59,12 +59,15 @@ def read_folder(
         training, test = (_read_idx_pair(folder, present, pair, sha256) for pair in IDX_NAMES)
     elif not missing_ctf:
         training, test = (_read_ctf_file(folder / name) for name in CTF_NAMES)
+    elif len(missing_idx) < 4:  # a folder with some of the IDX files is meant to hold them all
+        expected = "the file, with or without .gz"
+        raise DataError(folder / missing_idx[0], expected, "nothing there", remedy)
+    elif len(missing_ctf) < 2:
+        raise DataError(folder / missing_ctf[0], "the file", "nothing there", remedy)
     else:
-        # A folder with some of the IDX files is meant to hold them all; else CNTK's are wanted.
-        has_some_idx = len(missing_idx) < 4
-        path = folder / (missing_idx if has_some_idx else missing_ctf)[0]
-        kind = "the file, with or without .gz" if has_some_idx else "the file, or four IDX files"
-        raise DataError(path, kind, "nothing there", remedy)
+        idx = ", ".join(name for pair in IDX_NAMES for name in pair)
+        expected = f"the files {idx} (each with or without .gz), or {' and '.join(CTF_NAMES)}"
+        raise DataError(folder, expected, "none of them", remedy)
     return training, test
 
 

@@ -18,7 +18,7 @@ CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 30
 LOCK_TIMEOUT_S = 1800
 ATTEMPTS_PER_MIRROR = 5
-CHUNK_BYTES = 1 << 16
+CHUNK_BYTES = 1 << 14  # so much at most is lost of a transfer that breaks off
 
 
 def cache_dir() -> Path:

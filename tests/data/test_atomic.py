@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tutorial_lib.data.atomic import atomic_write
+
+
+def test_file_appears_whole_and_only_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file.txt"
+    with atomic_write(path, "w", encoding="utf-8") as file:
+        file.write("half")
+        file.flush()
+        assert not path.exists()
+        file.write(" and half")
+    assert path.read_text(encoding="utf-8") == "half and half"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def write_half() -> None:
+        with atomic_write(path) as file:
+            file.write(b"new")
+            raise RuntimeError("stopped")
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        write_half()
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:
+    (tmp_path / "usual").touch()
+    with atomic_write(tmp_path / "atomic"):
+        pass
+    modes = {stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in ("usual", "atomic")}
+    assert len(modes) == 1

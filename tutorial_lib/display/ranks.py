@@ -153,7 +153,7 @@ def _draw_table(
             _draw_arrow(axes, operations[index - 1], left, gaps[index - 1], n_ranks / 2)
             left += gaps[index - 1]
         for row, labels in enumerate(rows.values()):
-            _draw_boxes(axes, labels, origin, left, row)
+            _draw_boxes(axes, labels, origin, left, row, size=11 * box / BOX_INCHES)
         left += widths[index]
     return figure
 
@@ -169,7 +169,12 @@ def _draw_arrow(axes: Axes, operation: str, left: float, width: float, middle: f
 
 
 def _draw_boxes(
-    axes: Axes, labels: Sequence[str], origin: Mapping[str, int], left: float, row: int
+    axes: Axes,
+    labels: Sequence[str],
+    origin: Mapping[str, int],
+    left: float,
+    row: int,
+    size: float,
 ) -> None:
     if not labels:
         axes.text(left + 0.1, row + 0.5, "nothing", va="center", fontsize=9, color=MUTED)
@@ -190,10 +195,10 @@ def _draw_boxes(
             )
         )
         centre = left + column + 0.5
-        size = 11 if len(label) < 4 else 8
-        axes.text(centre, row + 0.42, label, ha="center", va="center", fontsize=size)
+        fitting = size if len(label) < 4 else 0.7 * size
+        axes.text(centre, row + 0.42, label, ha="center", va="center", fontsize=fitting)
         source = NEW if rank is None else f"r{rank}"
-        axes.text(centre, row + 0.76, source, ha="center", va="center", fontsize=7.5)
+        axes.text(centre, row + 0.76, source, ha="center", va="center", fontsize=0.7 * size)
 
 
 def _draw_timeline(

@@ -41,3 +41,30 @@ def test_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:
         pass
     modes = {stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in ("usual", "atomic")}
     assert len(modes) == 1
+
+
+def test_symbolic_link_stays_and_its_target_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("target")
+    with atomic_write(tmp_path / "link") as file:
+        file.write(b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_bytes() == b"new"
+
+
+def test_pipe_or_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with atomic_write(pipe) as file:
+            file.write(b"text")
+        assert os.read(reader, 10) == b"text"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+
+
+def test_folder_is_not_replaced(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError), atomic_write(tmp_path):
+        pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -17,34 +17,30 @@ def atomic_write(
     """Open a file for writing that appears under its name only when all of it is on disk.
 
     It is written under a temporary name in the same folder, then renamed; a reader, another rank
-    or a crash never sees half of it. Missing parent folders are made.
+    or a crash never sees half of it. Missing parent folders are made. A symbolic link stays one,
+    and what is not a regular file, such as ``/dev/null``, is written to and not replaced.
 
     Args:
         path: the file to make or replace.
-        mode: as for ``open``, a mode that writes.
+        mode: ``"w"`` or ``"wb"``.
         **open_kwargs: as for ``open``.
 
     Yields:
         The open file. If the block raises, the file is removed and ``path`` stays as it was.
     """
-    path = Path(path)
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        with open(path, mode, **open_kwargs) as file:
+            yield file
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with open(descriptor, mode, **open_kwargs) as file:
+        with open(temporary, mode.replace("w", "x"), **open_kwargs) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~current_umask())  # mkstemp's 0o600 hides it from others
         os.replace(temporary, path)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
         raise
-
-
-def current_umask() -> int:
-    """Return the process's file mode creation mask, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

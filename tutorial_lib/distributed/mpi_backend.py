@@ -1,0 +1,98 @@
+"""The ``torch.distributed`` backend over MPI: ``init_process_group("mpi4py", ...)``.
+
+A ``ProcessGroup`` written in Python. It needs no port: MPI itself connects the ranks. Waits poll,
+so that Ctrl-C, a time-out and ``cancel`` get in, and ``pending`` tells from another thread what is
+under way. It carries DDP, FSDP2, ZeRO and checkpoints as gloo does, and reduces many times faster.
+
+**Threads:** with ``MPI_THREAD_MULTIPLE``, which mpi4py asks for, any thread may use any group;
+the collectives of one group must still come in the same order on all its ranks, so let one thread
+issue them. ``cancel`` and ``pending`` are for other threads, at any time. With less, all MPI calls
+must come from one thread, nothing progresses in the background, and the rest works.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed as dist
+from mpi4py import MPI
+
+from tutorial_lib.distributed.mpi_errors import CollectiveCancelledError, CollectiveError
+from tutorial_lib.distributed.mpi_group import NAME, Group
+from tutorial_lib.distributed.mpi_work import Pending
+
+_groups: list[Group] = []  # of this process, the default group first
+
+
+def register() -> None:
+    """Make the backend known to torch under the name "mpi4py". Calling twice does no harm."""
+    if NAME not in dist.Backend.backend_list:
+        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
+
+
+def _create(options: Any, backend_options: object) -> Group:
+    """Make the group that torch asks for; torch calls this on its members only. Collective."""
+    ranks = list(options.global_ranks_in_group)
+    timeout_s = options.timeout.total_seconds()
+    if ranks:
+        world = _groups[0]
+        group = Group(options.group_rank, ranks, options.group_id, timeout_s, world)
+    else:
+        comm = MPI.COMM_WORLD
+        if (options.group_rank, options.group_size) != (comm.rank, comm.size):
+            raise ValueError(
+                f"torch calls this rank {options.group_rank} of {options.group_size}, MPI calls "
+                f"it {comm.rank} of {comm.size}: give init_process_group MPI's numbers"
+            )
+        _groups.clear()
+        group = Group(comm.rank, range(comm.size), options.group_id, timeout_s)
+    _groups.append(group)
+    return group
+
+
+def groups() -> list[Group]:
+    """This process's groups that are in use, the default group first."""
+    return [group for group in _groups if group.is_open]
+
+
+def cancel(reason: str) -> None:
+    """End every wait of this process with a ``CollectiveCancelledError``; any thread may.
+
+    The groups are out of order from then on, until all ranks call ``renew``.
+
+    Args:
+        reason: Why, for the error: "rank 1 failed: ZeroDivisionError ...".
+    """
+    for group in groups():
+        group.stop(CollectiveCancelledError, reason)
+
+
+def pending() -> list[Pending]:
+    """What this process has started between ranks and not ended; any thread may ask."""
+    return [operation for group in groups() for operation in group.pending()]
+
+
+def renew() -> None:
+    """Start over after an error, an interrupt or a time-out: all groups get new communicators.
+
+    The group objects stay, so DDP wrappers and whoever else holds one go on with it; a
+    ``DistributedDataParallel`` that was interrupted in a backward also needs its
+    ``reducer._reset_state()``. What was under way is left behind. A group that not all its
+    members have (the error came while it was made) stays out of order.
+
+    Raises:
+        CollectiveTimeoutError: Not every rank called this.
+
+    **Distributed:** collective over all ranks, whatever each was doing before.
+    """
+    opened = groups()
+    default, others = opened[0], {group.group_name: group for group in opened[1:]}
+    default.open()
+    known: list[list[str]] = [[] for _ in default.ranks]
+    dist.all_gather_object(known, sorted(others), group=default)
+    for name in sorted(others):
+        group = others[name]
+        if all(name in known[rank] for rank in group.ranks):
+            group.open()
+        else:
+            group.stop(CollectiveError, "not all its members have it")

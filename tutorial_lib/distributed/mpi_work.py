@@ -1,0 +1,321 @@
+"""One operation under way: what torch waits for, asks about, and chains futures to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from mpi4py import MPI
+
+from tutorial_lib.distributed import mpi_progress
+from tutorial_lib.distributed.mpi_errors import CollectiveError, CollectiveTimeoutError
+from tutorial_lib.distributed.mpi_wait import Pace
+
+if TYPE_CHECKING:
+    from tutorial_lib.distributed.mpi_group import Group
+    from tutorial_lib.distributed.mpi_operation import Part
+
+NO_TIMEOUT = timedelta(0)  # torch's way to say "the group's own"
+BACKGROUND_BYTES = 1 << 20  # in a backward, less than this is not worth waking a thread
+
+_engine = torch.autograd.Variable._execution_engine
+
+
+@dataclass(frozen=True)
+class Pending:
+    """An operation that has started and not ended, as another thread sees it.
+
+    Attributes:
+        group: Name of the process group; "0" is torch's default group.
+        ranks: The group's members, as global ranks.
+        operation: torch's name for it, like "all_reduce".
+        sequence: How many collectives this group had begun before; equal on all its ranks when
+            they are in step. None for send and recv.
+        peer: Global rank of the root, sender or receiver, where there is one.
+        dtype: Of the tensors.
+        shape: Of the first tensor.
+        nbytes: Of all tensors, in bytes.
+        age_s: Seconds since it started.
+        is_waited_for: Whether a thread waits for it now, rather than computing meanwhile.
+    """
+
+    group: str
+    ranks: tuple[int, ...]
+    operation: str
+    sequence: int | None
+    peer: int | None
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    age_s: float
+    is_waited_for: bool
+
+    def __str__(self) -> str:
+        number = "" if self.sequence is None else f" #{self.sequence}"
+        peer = "" if self.peer is None else f" with rank {self.peer}"
+        tensor = (
+            f"{self.dtype} {list(self.shape)}, {self.nbytes:,} bytes" if self.dtype else "empty"
+        )
+        ranks = ", ".join(map(str, self.ranks))
+        return f"{self.operation}{number}{peer} ({tensor}) of group {self.group!r}, ranks {ranks}"
+
+
+class Work(dist.Work):
+    """An operation under way.
+
+    torch's own C++ calls ``wait`` and ``get_future`` (DDP's reducer calls the latter); the
+    rest is for Python. Any thread may call any method.
+
+    Args:
+        group: Whose operation it is.
+        operation: torch's name for it.
+        tensors: What it moves.
+        parts: What to do.
+        timeout_s: How long ``wait`` waits, in seconds.
+        sequence: Number of the collective in its group; None for send and recv.
+        peer: Group rank of the root, sender or receiver.
+        result: What ``result`` and the future return; None for the tensors.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        operation: str,
+        tensors: Sequence[torch.Tensor],
+        parts: Sequence[Part],
+        timeout_s: float,
+        sequence: int | None,
+        peer: int | None,
+        result: Sequence[torch.Tensor] | None,
+    ) -> None:
+        super().__init__()
+        self.group = group
+        self.operation = operation
+        self.tensors = tensors
+        self.timeout_s = timeout_s
+        self.sequence = sequence
+        self.peer = peer
+        self.is_done = False
+        self.is_waited_for = False
+        self.failure: Exception | None = None
+        self._parts = parts
+        self._result = tensors if result is None else result
+        self._requests: list[MPI.Request] | None = None  # None until all are posted
+        self._status = MPI.Status() if operation == "recv" else None
+        self._future: PolledFuture | None = None
+        self._begun = perf_counter()
+        self._lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Of all tensors, in bytes."""
+        return sum(tensor.nbytes for tensor in self.tensors)
+
+    def post(self, comm: MPI.Comm) -> None:
+        """Start it."""
+        requests: list[MPI.Request] = []
+        for part in self._parts:
+            posted = part.post(comm)
+            requests += posted if isinstance(posted, list) else [posted]
+        self._requests = requests
+
+    def test(self) -> bool:
+        """Poll once: let MPI move data, and finish the operation when it is complete."""
+        if self.is_done:
+            return True
+        with self._lock:  # a request may be tested by one thread at a time
+            try:
+                if not self.is_done and self._is_complete():
+                    for part in self._parts:
+                        if part.finish is not None:
+                            part.finish()
+                    self._settle(None)
+            except MPI.Exception as error:
+                self._settle(CollectiveError(f"MPI could not do {self.describe()}: {error}"))
+            except Exception as error:
+                self._settle(error)
+        return self.is_done
+
+    def _is_complete(self) -> bool:
+        requests = self._requests
+        if requests is None:
+            return False
+        if len(requests) == 1:
+            return requests[0].Test(self._status)
+        return MPI.Request.Testall(requests)
+
+    def fail(self, error: Exception) -> None:
+        """End the wait with an error; MPI may still write to the tensors."""
+        with self._lock:
+            if not self.is_done:
+                self._settle(error)
+
+    def _settle(self, failure: Exception | None) -> None:
+        """Tell everybody. The lock is held."""
+        self.failure = failure
+        self.is_done = True
+        if failure is None:
+            self._parts = ()
+        self.group.forget(self)
+        future, self._future = self._future, None
+        if future is not None:
+            future.settle()
+
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
+        """Wait until the operation is complete, polling, so that Ctrl-C and ``cancel`` get in.
+
+        Args:
+            timeout: How long; zero means the group's own time-out. After the latter the group
+                is unusable; after one given here, wait again if you like.
+
+        Returns:
+            True.
+
+        Raises:
+            CollectiveTimeoutError: The other ranks did not come in time.
+            CollectiveCancelledError: ``cancel`` was called.
+            CollectiveError: MPI failed.
+        """
+        if not self.test():
+            self._wait(timeout.total_seconds())
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)
+        return True
+
+    def _wait(self, timeout_s: float) -> None:
+        pace = Pace()
+        deadline = pace.now + (timeout_s or self.timeout_s)
+        try:
+            self.is_waited_for = True
+            while not self.test():
+                if pace.pause() > deadline:
+                    self._time_out(timeout_s)
+        finally:
+            self.is_waited_for = False
+
+    def _time_out(self, timeout_s: float) -> None:
+        text = (
+            f"rank {self.group.global_rank} waited {timeout_s or self.timeout_s:g} s in "
+            f"{self.describe()}: not all other ranks came. Look where they are. If one is only "
+            "slow, open the group with a longer time-out"
+        )
+        if not timeout_s:
+            self.group.stop(CollectiveTimeoutError, text)
+        raise CollectiveTimeoutError(text)
+
+    def _end_backward(self) -> None:
+        self.wait()
+
+    def describe(self) -> Pending:
+        """What this is, for people."""
+        tensors, group = self.tensors, self.group
+        first = tensors[0] if tensors else None
+        return Pending(
+            group=group.group_name,
+            ranks=group.ranks,
+            operation=self.operation,
+            sequence=self.sequence,
+            peer=None if self.peer is None or self.peer < 0 else group.ranks[self.peer],
+            dtype="" if first is None else str(first.dtype).removeprefix("torch."),
+            shape=() if first is None else tuple(first.shape),
+            nbytes=self.nbytes,
+            age_s=perf_counter() - self._begun,
+            is_waited_for=self.is_waited_for,
+        )
+
+    def is_completed(self) -> bool:
+        """Whether it has ended, well or not. Polls once."""
+        return self.test()
+
+    def is_success(self) -> bool:
+        """Whether it has ended well."""
+        return self.is_done and self.failure is None
+
+    def exception(self) -> Exception | None:
+        """What it ended with, if not well."""
+        return self.failure
+
+    def result(self) -> list[torch.Tensor]:
+        """The tensors."""
+        return list(self._result)
+
+    def synchronize(self) -> None:
+        """As ``wait``: on the CPU there is no stream to order."""
+        self.wait()
+
+    def source_rank(self) -> int:
+        """Group rank of the sender of what a recv got."""
+        if self._status is None:
+            raise ValueError(f"{self.operation} has no sender: only recv has")
+        return self._status.Get_source()
+
+    _source_rank = source_rank
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """A future of the tensors.
+
+        Within a backward (DDP's reducer, communication hooks) the backward itself waits for it,
+        polling, when all gradients are there and before anybody reads them. Elsewhere a
+        thread completes it.
+        """
+        future = PolledFuture(self)
+        with self._lock:
+            if not self.is_done:
+                if self._future is not None:
+                    return self._future
+                self._future = future
+        if self.is_done:
+            future.settle()
+        elif is_in_backward():
+            _engine.queue_callback(self._end_backward)
+        elif not mpi_progress.attend(self):
+            self.wait()
+        return future
+
+
+class PolledFuture(torch.futures.Future[Any]):
+    """A future whose ``wait`` in Python polls; torch's own cannot be interrupted.
+
+    Args:
+        work: Whose tensors it will hold.
+    """
+
+    def __init__(self, work: Work) -> None:
+        super().__init__()
+        self.work = work
+
+    def settle(self) -> None:
+        """Take the work's result, or its failure."""
+        if self.work.failure is not None:
+            self.set_exception(self.work.failure)
+        else:
+            self.set_result(self.work.result())
+
+    def wait(self) -> Any:
+        """Wait for the result and return it."""
+        self.work.wait()
+        return super().wait()
+
+    def then(self, callback: Callable[[torch.futures.Future[Any]], Any]) -> PolledFuture:
+        """A future of what ``callback`` makes of this one."""
+        child = PolledFuture(self.work)
+
+        def pass_on(parent: torch.futures.Future[Any]) -> None:
+            try:
+                child.set_result(callback(parent))
+            except Exception as error:
+                child.set_exception(error)
+
+        self.add_done_callback(pass_on)
+        return child
+
+
+def is_in_backward() -> bool:
+    """Whether this thread runs a backward now."""
+    return bool(torch._C._current_graph_task_id() != -1)

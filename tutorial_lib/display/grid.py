@@ -24,6 +24,7 @@ def sample_grid(
     vmax: float = 1.0,
     alt: str | None = None,
     captions: Sequence[str] | None = None,
+    zoom: float = 1.0,
 ) -> Picture:
     """Draw images in rows and columns, black at ``vmin`` and white at ``vmax``.
 
@@ -36,6 +37,7 @@ def sample_grid(
         vmax: the value of white.
         alt: the text alternative; by default it tells the size and the mean brightness.
         captions: one line under each image.
+        zoom: how much larger than usual to show it, where 1 is 2.2 screen pixels for each pixel.
 
     Returns:
         The picture.
@@ -48,11 +50,12 @@ def sample_grid(
     """
     stack = as_stack(images)
     n, height, width = stack.shape
-    gap = CAPTION_GAP if captions else GAP
+    gap = max(GAP, round(CAPTION_GAP / zoom)) if captions else GAP
     whole = tile(stack, rows, cols, vmin, vmax, gap)
     if captions:
         whole = np.pad(whole, ((0, gap), (0, 0)), constant_values=1.0)
-    figure = new_figure(whole.shape[1] / PIXELS_PER_INCH, whole.shape[0] / PIXELS_PER_INCH)
+    height_inches, width_inches = (zoom * side / PIXELS_PER_INCH for side in whole.shape)
+    figure = new_figure(width_inches, height_inches)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.imshow(whole, cmap="gray", vmin=0, vmax=1, interpolation="nearest", aspect="auto")
     axes.set_axis_off()

@@ -5,10 +5,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-import numpy as np
-
 from tutorial_lib.data.partition import partition_bounds
-from tutorial_lib.exercises.cases import as_numbers, call, expect, require
+from tutorial_lib.exercises.cases import call, expect
 from tutorial_lib.exercises.verdict import exercise
 
 HEADERS = {
@@ -29,26 +27,6 @@ def idx_shape(answer: Any) -> None:
 
 
 @exercise("01.2")
-def unscale(answer: Any) -> None:
-    """The answer turns values from -1 to 1 back into the pixels 0 to 255 they came from."""
-    pixels = np.arange(256, dtype=np.uint8)
-    scaled = 2 * (pixels.astype(np.float32) / 255) - 1
-    found = as_numbers(call(answer, scaled.copy()))
-    require(found is not None and found.shape == (256,), "expected as many pixels as values")
-    assert found is not None
-    for pixel, value in zip(pixels, found, strict=True):
-        expect(
-            f"the value {scaled[pixel]:.7f}, made from pixel {pixel}",
-            value,
-            int(pixel),
-            hint="Conversion to whole numbers cuts off, it doesn't round"
-            if int(value) == int(pixel) - 1
-            else "",
-        )
-    require(found.dtype == np.uint8, f"expected the type uint8, found {found.dtype}")
-
-
-@exercise("01.3")
 def bounds(answer: Any) -> None:
     """The answer maps (size, ranks, rank) to the slice of a minibatch that the rank takes."""
     for size in (8, 10, 1024, 3, 1, 0):

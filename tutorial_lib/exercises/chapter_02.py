@@ -7,23 +7,11 @@ from typing import Any
 
 import torch
 
-from tutorial_lib.exercises.cases import call, expect, require
+from tutorial_lib.exercises.cases import call, expect
 from tutorial_lib.exercises.verdict import exercise
 
 
 @exercise("02.1")
-def parameter_counts(answer: Any) -> None:
-    """The answer counts the weights and biases of both networks."""
-    layers = {"generator": [(100, 128), (128, 784)], "discriminator": [(784, 128), (128, 1)]}
-    for name, shapes in layers.items():
-        weights = sum(rows * columns for rows, columns in shapes)
-        biases = sum(columns for _, columns in shapes)
-        require(isinstance(answer, dict) and name in answer, f"{name!r} is missing")
-        hint = "These are the weights; every unit has a bias too" if answer[name] == weights else ""
-        expect(f"parameters of the {name}", answer[name], weights + biases, hint=hint)
-
-
-@exercise("02.2")
 def per_minibatch(answer: Any) -> None:
     """The answer turns per-sample settings into those of an optimizer that averages."""
     for lr, momentum, n in [
@@ -39,7 +27,7 @@ def per_minibatch(answer: Any) -> None:
         )
 
 
-@exercise("02.3")
+@exercise("02.2")
 def interpolate(answer: Any) -> None:
     """The answer walks in equal steps from one noise vector to another."""
     generator = torch.Generator().manual_seed(7)

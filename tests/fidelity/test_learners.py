@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from tutorial_lib.learners import schedules
+from tutorial_lib.learners.adam import adam
 from tutorial_lib.learners.fsadagrad import fsadagrad
+from tutorial_lib.learners.sgd import momentum_sgd, nesterov, sgd
 
 RECORDED = json.loads((Path(__file__).parent / "golden" / "learners.json").read_text())
-LEARNERS = {"fsadagrad": fsadagrad}
+LEARNERS = {learner.__name__: learner for learner in (sgd, momentum_sgd, nesterov, adam, fsadagrad)}
 
 
 def to_argument(value: Any) -> Any:
@@ -30,10 +32,7 @@ def to_argument(value: Any) -> Any:
     )
 
 
-CASES = [name for name, case in RECORDED["cases"].items() if case["learner"] in LEARNERS]
-
-
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", RECORDED["cases"])
 def test_each_recorded_learner_is_followed(name: str) -> None:
     case = RECORDED["cases"][name]
     parameter = torch.tensor(RECORDED["P0"], requires_grad=True)

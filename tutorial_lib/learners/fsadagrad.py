@@ -9,7 +9,8 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from tutorial_lib.learners.learner import Group, Learner, LearnerOptions, as_precise_as
+from tutorial_lib.learners.flat import Workspace
+from tutorial_lib.learners.learner import Group, Learner, LearnerOptions
 from tutorial_lib.learners.schedules import (
     Schedule,
     ScheduleValue,
@@ -20,6 +21,7 @@ VARIANCE_MOMENTUM = momentum_schedule_per_sample(0.9999986111120757)
 """CNTK's default: exp(-1/720000) per sample."""
 
 LARGEST_SCALE = 10.0
+SMALL_STEP = 1 / 16
 
 
 class FSAdaGrad(Learner):
@@ -30,33 +32,52 @@ class FSAdaGrad(Learner):
     the first updates need no bias correction; a cap of 10 on the factor keeps rare gradients tame.
     """
 
-    def _apply(
-        self,
-        group: Group,
-        parameters: list[Tensor],
-        gradients: list[Tensor],
-        rate: float,
-        num_samples: int,
-    ) -> None:
+    def _count_minibatch(self, group: Group, num_samples: int) -> None:
+        fade = self._momentum(group, num_samples, "variance_momentum")
+        group["smoothed_count"] *= fade
+        group["smoothed_count"] += (1 - fade) * num_samples
+
+    def _apply(self, group: Group, space: Workspace, rate: float, num_samples: int) -> None:
         momentum = self._momentum(group, num_samples)
-        variance_momentum = self._momentum(group, num_samples, "variance_momentum")
-        group["smoothed_count"] *= variance_momentum
-        group["smoothed_count"] += (1 - variance_momentum) * num_samples
-        if not parameters:
-            return
-        squares, means = self._states(parameters, "ada", "mom")
-        fade = as_precise_as(variance_momentum, parameters)
-        torch._foreach_mul_(squares, fade)
-        torch._foreach_addcmul_(squares, gradients, gradients, 1 - fade)
-        scales = _scales(squares, group["smoothed_count"])
+        fade = space.rounded(self._momentum(group, num_samples, "variance_momentum"))
+        gain = 1 - space.rounded(momentum) if group["unit_gain"] else 1.0
+        scale = math.sqrt(group["smoothed_count"])
+        if 0 < momentum < 1 and fade < 1:
+            # ada holds at least (1 - fade) * g * g, which bounds the scaled gradient.
+            largest_step = rate * scale / math.sqrt(1 - fade) * gain / (1 - momentum)
+            if abs(largest_step) < SMALL_STEP:
+                _apply_fused(space, rate, momentum, fade, gain, scale)
+                return
+        gradient, work = space.gathered().vector, space.scratch.vector
+        squares = space.state("ada").vector
+        torch.mul(gradient, 1 - fade, out=work).mul_(gradient)
+        squares.mul_(fade).add_(work)
+        if scale > 0:  # A variance momentum of 1 remembers nothing to scale by.
+            # Where only zeros were seen, the cap turns infinity into a harmless factor of 0.
+            torch.rsqrt(squares, out=work).mul_(scale)
+            gradient.mul_(work.clamp_max_(LARGEST_SCALE))
         if momentum > 0:
-            torch._foreach_mul_(means, momentum)
-            gain = 1 - as_precise_as(momentum, parameters) if group["unit_gain"] else 1
-            torch._foreach_addcmul_(means, gradients, scales, gain)
-        else:
-            torch._foreach_mul_(scales, gradients)
-            means = scales
-        torch._foreach_add_(parameters, means, alpha=-rate)
+            gradient.mul_(gain)
+            gradient = space.state("mom").vector.mul_(momentum).add_(gradient)
+        torch.mul(gradient, rate, out=work)
+        space.subtract(space.scratch)
+
+
+def _apply_fused(
+    space: Workspace, rate: float, momentum: float, fade: float, gain: float, scale: float
+) -> None:
+    """Apply the same rule with kernels that multiply and add at once.
+
+    They round once instead of twice, less than 2e-9 apart in a small step, and take two thirds of
+    the time.
+    """
+    squares, means, work = space.state("ada"), space.state("mom"), space.scratch
+    squares.vector.mul_(fade)
+    torch._foreach_addcmul_(squares.views, space.gradients, space.gradients, 1 - fade)
+    torch.rsqrt(squares.vector, out=work.vector).mul_(scale).clamp_max_(LARGEST_SCALE)
+    means.vector.mul_(momentum)
+    torch._foreach_addcmul_(means.views, space.gradients, work.views, gain)
+    torch._foreach_add_(space.parameters, means.views, alpha=-rate)
 
 
 def fsadagrad(
@@ -87,14 +108,3 @@ def fsadagrad(
     """
     scheduled = {"momentum": momentum, "variance_momentum": variance_momentum}
     return FSAdaGrad(parameters, lr, scheduled, unit_gain, **options)
-
-
-def _scales(squares: list[Tensor], smoothed_count: float) -> list[Tensor]:
-    """Return the factors of the gradients."""
-    if smoothed_count == 0:  # A variance momentum of 1 remembers nothing to scale by.
-        return [torch.ones_like(square) for square in squares]
-    scales = list(torch._foreach_rsqrt(squares))
-    torch._foreach_mul_(scales, math.sqrt(smoothed_count))
-    # Where nothing but zeros was seen, this turns infinity into a finite factor of 0.
-    torch._foreach_clamp_max_(scales, LARGEST_SCALE)
-    return scales

@@ -7,10 +7,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, TypedDict, Unpack, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from tutorial_lib.learners.flat import Workspace
 from tutorial_lib.learners.schedules import (
     IGNORE,
     Schedule,
@@ -64,6 +64,7 @@ class Learner(torch.optim.Optimizer):
         lr: Learning rate: a number, a list or a schedule.
         scheduled: Further scheduled values of the rule (momentum, ...).
         unit_gain: Whether the new gradient is weighted by 1 - momentum.
+        constants: Further numbers of the rule (epsilon).
         options: See ``LearnerOptions``.
 
     Raises:
@@ -81,6 +82,7 @@ class Learner(torch.optim.Optimizer):
         lr: ScheduleValue | Schedule,
         scheduled: dict[str, ScheduleValue | Schedule] | None = None,
         unit_gain: bool = True,
+        constants: dict[str, float] | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
         minibatch_size = options.get("minibatch_size")
@@ -103,11 +105,13 @@ class Learner(torch.optim.Optimizer):
                 "gradient_clipping_with_truncation", True
             ),
             **(scheduled or {}),
+            **(constants or {}),
         }
         self.total_number_of_samples_seen = 0
         self.total_number_of_sweeps_seen = 0
         self.noise_seed = 1
         self.is_updated = False
+        self._spaces: dict[tuple[int, torch.dtype, torch.device], Workspace] = {}
         super().__init__(parameters, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -183,10 +187,10 @@ class Learner(torch.optim.Optimizer):
         if num_samples < 1:
             raise ValueError(f"cannot update from a minibatch of {num_samples} samples; skip it")
         self.is_updated = False
-        for group in self.param_groups:
+        for number, group in enumerate(self.param_groups):
             rate = self._rate(group, num_samples)
             if rate != 0:
-                self._update_group(group, rate, num_samples)
+                self._update_group(number, rate, num_samples)
                 self.is_updated = True
         if self.is_updated:
             self.total_number_of_samples_seen += num_samples
@@ -222,7 +226,7 @@ class Learner(torch.optim.Optimizer):
     def reported_parameters(self) -> dict[str, float]:
         """Return what CNTK reports before an update, e.g. ``Learning rate per 1 samples``."""
         group = self.param_groups[0]
-        return {_label("Learning rate", group["lr_schedule"]): self.learning_rate()}
+        return {report_label("Learning rate", group["lr_schedule"]): self.learning_rate()}
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that a later ``load_state_dict`` needs, in plain types and tensors."""
@@ -260,23 +264,27 @@ class Learner(torch.optim.Optimizer):
         self.__dict__.update(state_dict["learner"])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), **self._counters()}
+        return {**super().__getstate__(), **self._counters(), "is_updated": False, "_spaces": {}}
 
     @abstractmethod
-    def _apply(
-        self,
-        group: Group,
-        parameters: list[Tensor],
-        gradients: list[Tensor],
-        rate: float,
-        num_samples: int,
-    ) -> None:
-        """Apply the learner's rule to parameters that have a gradient, which it may not change."""
+    def _apply(self, group: Group, space: Workspace, rate: float, num_samples: int) -> None:
+        """Apply the rule to the workspace's parameters.
 
-    def _update_group(self, group: Group, rate: float, num_samples: int) -> None:
+        Products are rounded before they are added, as CNTK does: torch's ``add(alpha=)`` and
+        ``addcmul`` round once, and where a large step ends near 0 the difference shows.
+        """
+
+    def _count_minibatch(self, group: Group, num_samples: int) -> None:
+        """Update what the rule keeps once per update, not per parameter."""
+
+    def _update_group(self, number: int, rate: float, num_samples: int) -> None:
+        group = self.param_groups[number]
+        self._count_minibatch(group, num_samples)
         parameters = [p for p in group["params"] if p.grad is not None]
-        gradients = _prepare(group, parameters, [p.grad for p in parameters], num_samples)
-        self._apply(group, parameters, gradients, rate, num_samples)
+        for space in self._workspaces(number, parameters):
+            space.read_gradients()
+            _prepare(group, space, num_samples)
+            self._apply(group, space, rate, num_samples)
         noise = self._value(group["gaussian_noise_injection_std_dev_schedule"])
         if noise > 0:
             self._inject_noise(parameters, noise)
@@ -285,13 +293,16 @@ class Learner(torch.optim.Optimizer):
             threshold = rate * weight * (1 if _is_mean(group) else num_samples)
             _shrink(parameters, threshold)
 
-    def _states(self, parameters: list[Tensor], *names: str) -> tuple[list[Tensor], ...]:
-        """Return the named states of the parameters, zeros at first, one list for each name."""
+    def _workspaces(self, number: int, parameters: list[Tensor]) -> Iterable[Workspace]:
+        """Return a workspace for each dtype and device among a group's parameters."""
+        alike: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
         for parameter in parameters:
-            state = self.state[parameter]
-            if not state:
-                state |= {name: torch.zeros_like(parameter) for name in names}
-        return tuple([self.state[p][name] for p in parameters] for name in names)
+            alike.setdefault((parameter.dtype, parameter.device), []).append(parameter)
+        for kind, members in alike.items():
+            space = self._spaces.get((number, *kind))
+            if space is None or not space.holds(members, self.state):
+                space = self._spaces[number, *kind] = Workspace(members, self.state)
+            yield space
 
     def _momentum(self, group: Group, num_samples: int, name: str = "momentum") -> float:
         schedule = group[f"{name}_schedule"]
@@ -323,48 +334,38 @@ class Learner(torch.optim.Optimizer):
         return {name: getattr(self, name) for name in names}
 
 
-def as_precise_as(value: float, parameters: list[Tensor]) -> float:
-    """Round to float32 what CNTK holds in the parameters' own precision.
-
-    It matters where 1 - value is formed afterwards and the value is close to 1.
-    """
-    if any(parameter.dtype == torch.float64 for parameter in parameters):
-        return value
-    return float(np.float32(value))
-
-
 def _is_mean(group: Group) -> bool:
     return bool(group["minibatch_size"] == IGNORE)
 
 
-def _label(name: str, schedule: Schedule) -> str:
+def report_label(name: str, schedule: Schedule) -> str:
+    """Return how CNTK names a reported value, e.g. ``Momentum per 32 samples``."""
     if schedule.reference_size == IGNORE:
         return f"{name} per minibatch"
     return f"{name} per {schedule.reference_size} samples"
 
 
-def _prepare(
-    group: Group, parameters: list[Tensor], gradients: list[Tensor], num_samples: int
-) -> list[Tensor]:
-    """Return the gradients averaged, clipped and regularised as asked; ``.grad`` stays as it is."""
+def _prepare(group: Group, space: Workspace, num_samples: int) -> None:
+    """Average, clip and regularise an update's gradients as asked; ``.grad`` stays as it is."""
     is_mean = _is_mean(group)
-    if is_mean and gradients:
-        gradients = list(torch._foreach_mul(gradients, 1.0 / num_samples))
     threshold = group["gradient_clipping_threshold_per_sample"]
-    if threshold != math.inf and gradients:
+    decay = group["l2_regularization_weight"]
+    if is_mean:
+        space.gathered().vector.mul_(1.0 / num_samples)
+    if threshold != math.inf:
         threshold *= 1 if is_mean else num_samples
+        gradients = space.gathered()
         if group["gradient_clipping_with_truncation"]:
-            gradients = list(torch._foreach_clamp_min(gradients, -threshold))
-            torch._foreach_clamp_max_(gradients, threshold)
+            gradients.vector.clamp_(-threshold, threshold)
         else:
-            norms = torch._foreach_norm(gradients)
+            norms = torch.stack(torch._foreach_norm(gradients.views))
             # 1 where the norm is within bounds, and multiplying by 1 is exact: no synchronisation.
-            factors = [(threshold / norm).clamp_max_(1.0) for norm in norms]
-            gradients = [g * factor for g, factor in zip(gradients, factors, strict=True)]
-    weight = group["l2_regularization_weight"] * (1 if is_mean else num_samples)
-    if weight > 0 and gradients:
-        gradients = list(torch._foreach_add(gradients, parameters, alpha=weight))
-    return gradients
+            factors = (threshold / norms).clamp_(max=1).unbind()
+            torch._foreach_mul_(gradients.views, factors)
+    if decay > 0:
+        torch._foreach_copy_(space.scratch.views, space.parameters)
+        space.scratch.vector.mul_(decay * (1 if is_mean else num_samples))
+        space.gathered().vector.add_(space.scratch.vector)
 
 
 def _shrink(parameters: list[Tensor], threshold: float) -> None:

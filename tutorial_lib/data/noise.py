@@ -13,6 +13,30 @@ from tutorial_lib.data.partition import partition_bounds
 ELEMENTS_PER_COUNTER = 8
 
 
+class CntkNoise:
+    """The noise of CNTK's example: every worker seeds NumPy alike and so draws the same rows.
+
+    Only for repeating a CNTK run; ``NoiseSource`` has the same arguments and not this flaw.
+
+    Args:
+        dim: length of a noise vector.
+        seed: of NumPy's legacy generator.
+
+    **Source:** ``noise_sample`` of CNTK's Basic_GAN_Distributed.py.
+    """
+
+    def __init__(self, dim: int = 100, seed: int = 123) -> None:
+        self.dim = dim
+        self._random = np.random.RandomState(seed)
+
+    def next(
+        self, size: int, num_data_partitions: int = 1, partition_index: int = 0
+    ) -> torch.Tensor:
+        """Return ``size // num_data_partitions`` rows, float32, the same on every rank."""
+        rows = self._random.uniform(-1, 1, [size // num_data_partitions, self.dim])
+        return torch.from_numpy(rows.astype(np.float32))
+
+
 class NoiseState(TypedDict):
     """Where a ``NoiseSource`` stands."""
 

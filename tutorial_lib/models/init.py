@@ -2,7 +2,10 @@
 
 import math
 
+import numpy as np
 import torch
+
+from tutorial_lib.data.mersenne import MersenneTwister64
 
 
 @torch.no_grad()
@@ -27,3 +30,26 @@ def xavier_uniform_(weight: torch.Tensor, stream: torch.Generator) -> torch.Tens
         -bound, bound, generator=stream
     )
     return weight.copy_(values)
+
+
+@torch.no_grad()
+def cntk_xavier_uniform_(weight: torch.Tensor, seed: int = 1) -> torch.Tensor:
+    """Fill a linear layer's weight with the very numbers of CNTK 2.7, in place.
+
+    CNTK starts its stream afresh for each tensor, so two layers hold the same numbers, only
+    scaled; use ``xavier_uniform_`` for anything but repeating a CNTK run.
+
+    Args:
+        weight: (out_features, in_features); CNTK's is its transpose.
+        seed: CNTK's fixed seed.
+
+    Returns:
+        ``weight``.
+
+    Source: CNTK 2.7's ``xavier()``.
+    """
+    fan_out, fan_in = weight.shape
+    bound = float(np.float32(math.sqrt(3 / fan_in)))
+    drawn = MersenneTwister64(seed).draw(weight.numel()) / 2.0**64
+    values = torch.from_numpy((drawn * (2 * bound) - bound).astype(np.float32))
+    return weight.copy_(values.view(fan_in, fan_out).T)

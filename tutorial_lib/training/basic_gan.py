@@ -23,10 +23,11 @@ import torch
 from torch import nn
 
 from tutorial_lib.data.atomic import atomic_write
+from tutorial_lib.data.cntk_reader import CntkReader
 from tutorial_lib.data.datasets import mnist
 from tutorial_lib.data.errors import DataError
 from tutorial_lib.data.minibatch_source import Minibatch, MinibatchSource
-from tutorial_lib.data.noise import NoiseSource
+from tutorial_lib.data.noise import CntkNoise, NoiseSource
 from tutorial_lib.distributed import session
 from tutorial_lib.learners.data_parallel import data_parallel_distributed_learner
 from tutorial_lib.learners.fsadagrad import fsadagrad
@@ -36,6 +37,7 @@ from tutorial_lib.learners.schedules import (
     momentum_schedule_per_sample,
 )
 from tutorial_lib.models.gan import NOISE_SIZE, Discriminator, Generator, scale_pixels
+from tutorial_lib.models.init import cntk_xavier_uniform_
 from tutorial_lib.models.losses import discriminator_loss, generator_loss
 from tutorial_lib.training.checkpoint import save_generator
 from tutorial_lib.training.progress import ProgressPrinter
@@ -70,6 +72,8 @@ class GanConfig:
         data_dir: Folder with MNIST as IDX or CTF files; None takes the bundled files.
         dtype: Type of weights and images.
         progress_frequency: Generator updates between two lines; None for 50 lines in all.
+        is_cntk_replay: Whether to repeat CNTK 2.7's run number for number: its initial weights,
+            its reader's order and its noise, which is the same on every rank.
     """
 
     num_minibatches: int = NUM_MINIBATCHES["fast"]
@@ -78,6 +82,7 @@ class GanConfig:
     data_dir: str | None = None
     dtype: torch.dtype = torch.float32
     progress_frequency: int | None = None
+    is_cntk_replay: bool = False
 
     def frequency(self) -> int:
         """Generator updates between two progress lines."""
@@ -131,8 +136,15 @@ class BasicGan:
         self.partition = (ranks.world_size, ranks.rank)
         self.generator = Generator(config.seed).to(ranks.device, config.dtype)
         self.discriminator = Discriminator(config.seed + 1).to(ranks.device, config.dtype)
-        self.source = MinibatchSource(mnist(config.data_dir).train, seed=config.seed)
-        self.noise = NoiseSource(NOISE_SIZE, seed=config.seed)
+        images = mnist(config.data_dir).train
+        self.source: MinibatchSource | CntkReader = MinibatchSource(images, seed=config.seed)
+        self.noise: NoiseSource | CntkNoise = NoiseSource(NOISE_SIZE, seed=config.seed)
+        if config.is_cntk_replay:
+            self.source = CntkReader(images)
+            self.noise = CntkNoise(NOISE_SIZE)
+            for network in (self.generator, self.discriminator):
+                for layer in (network.hidden, network.output):
+                    cntk_xavier_uniform_(layer.weight)
         self.device = ranks.device
         frequency = config.frequency()
         printers = is_verbose and ranks.is_main
@@ -252,6 +264,7 @@ def main(arguments: list[str] | None = None) -> None:
         seed=options.seed,
         data_dir=options.datadir,
         dtype=getattr(torch, options.dtype),
+        is_cntk_replay=options.replay_cntk,
     )
     with session.script(options.backend) as ranks:
         try:
@@ -311,6 +324,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=GanConfig.seed, help="default: %(default)s")
     parser.add_argument("--dtype", choices=["float32", "float64"], default="float32")
     parser.add_argument("--backend", help="of torch.distributed (default: chosen by the machine)")
+    parser.add_argument(
+        "--replay-cntk",
+        action="store_true",
+        help="repeat CNTK 2.7's run number for number, its accidents included",
+    )
     parser.add_argument("--plot", metavar="FILE", help="write the 6x6 grid of samples as PNG")
     parser.add_argument("--losses", metavar="FILE", help="write all losses as JSON")
     parser.add_argument(

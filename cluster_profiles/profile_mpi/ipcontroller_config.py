@@ -11,5 +11,7 @@ c.HeartMonitor.max_heartmonitor_misses = 150
 # Nobody asks the controller for results of the past, and storing them costs time and memory.
 c.IPController.db_class = "NoDB"
 
-# One scheduler for broadcasts is enough for the ranks of a tutorial; each is a process more.
+# The stock controller is nine processes; for the ranks of a tutorial two are enough, and start
+# sooner: the schedulers as threads, one of them for broadcasts.
+c.IPController.use_threads = True
 c.IPController.broadcast_scheduler_depth = 0

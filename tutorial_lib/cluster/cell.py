@@ -1,25 +1,25 @@
-"""What a rank does for a notebook: run its cells, call its functions, take and give its values.
+"""What a rank does for a notebook: run its cells, call its functions, take and give variables.
 
-Every function here runs on an engine, never raises, and answers with a plain dictionary, so that
-an answer arrives whatever the reader's code does.
+These functions run on the engines, never raise, and answer with a plain dictionary, so that an
+answer arrives whatever the reader's code does.
 """
 
 from __future__ import annotations
 
 import ast
 import io
-import pickle
 import signal
 import sys
 import time
-import traceback as traceback_module
+import tokenize
+import traceback
 from collections.abc import Callable
 from types import CodeType, TracebackType
 from typing import Any
 
-Answer = dict[str, Any]
+from tutorial_lib.cluster.values import encode
 
-VALUE_LIMIT_BYTES = 256 * 2**20
+Answer = dict[str, Any]
 
 
 def run_cell(source: str, number: int) -> Answer:
@@ -30,82 +30,87 @@ def run_cell(source: str, number: int) -> Answer:
         number: The cell's execution count in the notebook, shown in tracebacks.
 
     Returns:
-        The value of the last expression, or the error.
+        An answer with the value of the last expression.
     """
     shell = _shell()
-    filename = ""
+    # Registered as a file, so that tracebacks and inspect.getsource find the lines.
+    transformed = shell.transform_cell(source)
+    filename = shell.compile.cache(transformed, number, raw_code=source)
 
     def work() -> object:
-        nonlocal filename
-        transformed = shell.transform_cell(source)
-        # Registers the source, so that tracebacks and inspect.getsource find it.
-        filename = shell.compile.cache(transformed, number, raw_code=source)
         statements, expression = _compile(shell, transformed, filename)
-        namespace = shell.user_ns
         if statements is not None:
-            exec(statements, namespace)
-        return eval(expression, namespace) if expression is not None else None
+            exec(statements, shell.user_ns)
+        return eval(expression, shell.user_ns) if expression is not None else None
 
-    return _answer(work, lambda: filename)
+    return answer(work, filename)
 
 
 def call(function: Callable[..., object], arguments: tuple[object, ...]) -> Answer:
-    """Call a function with arguments.
+    """Call a function.
 
     Args:
-        function: Defined in a module, or in the notebook.
+        function: Of a module, or of the notebook.
         arguments: For it.
 
     Returns:
-        What it returns, or the error.
+        An answer with what it returns.
     """
-    return _answer(lambda: function(*arguments), lambda: function.__code__.co_filename)
+    code = getattr(function, "__code__", None)
+    return answer(lambda: function(*arguments), code.co_filename if code is not None else "")
 
 
-def push(values: dict[str, object]) -> Answer:
+def push(variables: dict[str, object]) -> Answer:
     """Set variables in the engine's namespace.
 
     Args:
-        values: By name.
+        variables: By name.
     """
-    return _answer(lambda: _shell().user_ns.update(values), lambda: "")
+    return answer(lambda: _shell().user_ns.update(variables))
 
 
-def pull(name: str) -> Answer:
+def pull(expression: str) -> Answer:
     """Read a variable, or the value of an expression, from the engine's namespace.
 
     Args:
-        name: Of the variable.
+        expression: For example the variable's name.
     """
-    return _answer(lambda: eval(name, _shell().user_ns), lambda: "<string>")
+    return answer(lambda: eval(expression, _shell().user_ns), "<string>")
 
 
-def _answer(work: Callable[[], object], filename: Callable[[], str]) -> Answer:
-    """Do some work so that Ctrl-C interrupts it and nothing else."""
+def answer(work: Callable[[], object], filename: str = "") -> Answer:
+    """Do some work that Ctrl-C can interrupt, and make an answer of what comes of it.
+
+    Args:
+        work: To do.
+        filename: Where the reader's own code is, to leave out the frames around it.
+
+    Returns:
+        "status", "time" of the end in seconds since the epoch, and the packed value or the
+        description of the error.
+    """
     shell = _shell()
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         try:
             shell.events.trigger("pre_execute")
             value = work()
-            shell.events.trigger("post_execute")  # draws open figures, for example
+            shell.events.trigger("post_execute")  # shows open figures, for example
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        answer = {"status": "ok", **_encode(value)}
+        result = {"status": "ok", "time": time.time(), **encode(value)}
     except BaseException as error:
-        answer = {"status": "error", **_describe(error, filename())}
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        signal.signal(signal.SIGINT, handler)
-    return {**answer, "time": time.time()}
+        result = {"status": "error", "time": time.time(), **_describe(error, filename)}
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    return result  # the engine's own handler comes back when the answer is on its way
 
 
 def _compile(shell: Any, source: str, filename: str) -> tuple[CodeType | None, CodeType | None]:
-    """Compile a cell's statements and, apart, its last expression."""
+    """Compile a cell's statements and, apart, the last expression, whose value is shown."""
     tree = ast.parse(source, filename)
     expression = None
-    if tree.body and isinstance(tree.body[-1], ast.Expr) and not _is_silenced(source):
+    if tree.body and isinstance(tree.body[-1], ast.Expr) and not is_silenced(source):
         last = tree.body.pop()
         assert isinstance(last, ast.Expr)
         expression = shell.compile(ast.Expression(last.value), filename, "eval")
@@ -113,79 +118,52 @@ def _compile(shell: Any, source: str, filename: str) -> tuple[CodeType | None, C
     return statements, expression
 
 
-def _is_silenced(source: str) -> bool:
-    """Whether a cell ends with a semicolon, so that its last value isn't wanted."""
-    import tokenize
+def is_silenced(source: str) -> bool:
+    """Whether a cell ends with a semicolon, so that its last value isn't wanted.
 
+    Args:
+        source: Of the cell; valid Python.
+    """
+    ignored = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.DEDENT, tokenize.ENDMARKER}
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     last = ""
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.OP or token.string.strip():
-            if token.type != tokenize.COMMENT:
-                last = token.string
+    for token in tokens:
+        if token.type not in ignored:
+            last = token.string
     return last == ";"
 
 
-def _encode(value: object) -> Answer:
-    """Pickle a value for the notebook, or at least describe it."""
-    if value is None:
-        return {"value": None}
-    text = repr(value)
-    try:
-        data = io.BytesIO()
-        _Pickler(data, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
-        if data.tell() > VALUE_LIMIT_BYTES:
-            return {"text": text}
-    except Exception:
-        return {"text": text}
-    return {"value": data.getvalue(), "text": text}
-
-
-class _Pickler(pickle.Pickler):
-    """Sends tensors from wherever they are, without their gradient's history."""
-
-    def reducer_override(self, value: Any) -> Any:
-        torch = sys.modules.get("torch")
-        if torch is not None and type(value) is torch.Tensor:
-            if value.requires_grad or value.device.type != "cpu":
-                return value.detach().cpu().__reduce_ex__(self.proto)
-        return NotImplemented
-
-    proto = pickle.HIGHEST_PROTOCOL
-
-
 def _describe(error: BaseException, filename: str) -> Answer:
-    """An error's name, message, line in the cell, and traceback without this module's frames."""
-    trace = _cell_part(error.__traceback__, filename)
-    line = trace.tb_lineno if trace is not None else getattr(error, "lineno", None)
+    """An error's name, message, line in the reader's code, and traceback from there on."""
+    trace = _reader_part(error.__traceback__, filename)
+    is_syntax = isinstance(error, SyntaxError) and trace is None
+    shown = trace if trace is not None else error.__traceback__
     try:
         shell = _shell()
-        if isinstance(error, SyntaxError) and trace is None:
-            formatted = shell.SyntaxTB.structured_traceback(type(error), error, [])
+        if is_syntax:
+            lines = shell.SyntaxTB.structured_traceback(type(error), error, [])
         else:
-            formatted = shell.InteractiveTB.structured_traceback(type(error), error, trace)
+            lines = shell.InteractiveTB.structured_traceback(type(error), error, shown)
     except Exception:
-        formatted = traceback_module.format_exception(type(error), error, trace)
+        lines = traceback.format_exception(type(error), error, shown)
+    try:
+        message = str(error)
+    except Exception as second:
+        message = f"<its message can't be shown: {second!r}>"
     return {
         "name": type(error).__name__,
-        "message": _text(error),
-        "line": line,
-        "traceback": [part for part in formatted],
+        "message": message,
+        "line": getattr(error, "lineno", None) if is_syntax else trace and trace.tb_lineno,
+        "traceback": list(lines),
         "is_interrupt": isinstance(error, KeyboardInterrupt),
     }
 
 
-def _cell_part(trace: TracebackType | None, filename: str) -> TracebackType | None:
-    """The traceback from the reader's first frame on."""
+def _reader_part(trace: TracebackType | None, filename: str) -> TracebackType | None:
+    """The traceback from the reader's first frame on; None when that isn't in it."""
     while trace is not None and trace.tb_frame.f_code.co_filename != filename:
         trace = trace.tb_next
     return trace
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as second:
-        return f"<its message can't be shown: {second!r}>"
 
 
 def _shell() -> Any:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
-import subprocess
 import sys
-import threading
-import time
-from typing import Any
 
-from tutorial_lib.cluster import mpi_flavour, runtime
-from tutorial_lib.cluster.errors import MpiError, StartError
-from tutorial_lib.cluster.profiles import profile_folder
-from tutorial_lib.cluster.rank_call import Engine, RankCall
-from tutorial_lib.cluster.ranks import RankInfo, Ranks
-from tutorial_lib.cluster.runtime import ClusterFolder, ClusterRecord
+from tutorial_lib.cluster.connection import (
+    Connection,
+    HubPing,
+    RunningCluster,
+    join,
+    open_client,
+    registered,
+    running_clusters,
+)
+from tutorial_lib.cluster.errors import ClusterError
+from tutorial_lib.cluster.live_line import LiveLine
+from tutorial_lib.cluster.ranks import Ranks, count
+from tutorial_lib.cluster.startup import start
 
 START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 10.0
-CONNECT_TIMEOUT_S = 5.0
-POLL_S = 0.02
+ATTACH_TIMEOUT_S = 3.0
 
-_started: dict[str, Cluster] = {}  # by profile, what start() has started in this process
+_started: dict[str, Cluster] = {}  # by profile: what start() has started in this process
 
 
 class Cluster:
@@ -37,6 +36,7 @@ class Cluster:
         profile: Name of the profile in ``cluster_profiles/``.
         timeout_s: How long starting may take, in seconds.
         attach: Whether to join a running cluster of the profile.
+        process_group: Whether the ranks open their distributed session right away.
     """
 
     def __init__(
@@ -46,17 +46,19 @@ class Cluster:
         *,
         timeout_s: float = START_TIMEOUT_S,
         attach: bool = True,
+        process_group: bool = True,
     ) -> None:
         if n < 1:
-            raise ValueError(f"n={n}: a cluster has at least one rank")
+            raise ValueError(f"n={n}, but a cluster has at least one rank")
         self.n = n
         self.profile = profile
         self.timeout_s = timeout_s
         self.attach = attach
+        self.process_group = process_group
         self.ranks: Ranks | None = None
 
     def start(self) -> Ranks:
-        """Start, or join, the ranks; running the cell again reuses what runs.
+        """Start, or join, the ranks. Running the cell again reuses the ranks that run.
 
         Returns:
             The ranks, ready: all have passed an all-reduce.
@@ -65,13 +67,17 @@ class Cluster:
             StartError: They did not come up: the message says which rank, and why.
             MpiError: There is no MPI, or it does not fit mpi4py.
         """
-        previous = _started.get(self.profile)
+        previous = _started.pop(self.profile, None)
         if previous is not None and previous.ranks is not None and previous.ranks.is_open:
-            if previous.n == self.n and not previous.ranks._why_dead():
-                print(f"{self.n} ranks are running already")
+            problem = previous.ranks.problem()
+            if previous.n == self.n and not problem:
+                LiveLine().end(f"using the {count(len(previous.ranks))} that run already")
+                _started[self.profile] = previous
                 self.ranks = previous.ranks
                 return previous.ranks
             previous.ranks.stop()
+            reason = f", because {problem}" if problem else ""
+            LiveLine().end(f"stopped the {count(len(previous.ranks))} of before{reason}")
         ranks = self._open()
         _started[self.profile] = self
         return ranks
@@ -88,209 +94,65 @@ class Cluster:
         self.stop()
 
     def _open(self) -> Ranks:
-        self.ranks = self._start_own()
+        connection = self._join_running() if self.attach else None
+        if connection is None:
+            connection = start(self.n, self.profile, os.getpid(), self.timeout_s)
+        self.ranks = Ranks(connection, self.process_group)
         _register_magics(self.ranks)
         return self.ranks
 
-    def _start_own(self) -> Ranks:
-        began = time.monotonic()
-        flavour = mpi_flavour.detect()
-        folder = launch(self.n, self.profile, flavour, owner=os.getpid())
-        owned = OwnedProcess(folder)
-        try:
-            client = connect(folder, owned, began + self.timeout_s)
+    def _join_running(self) -> Connection | None:
+        for candidate in running_clusters(self.profile):
+            line = LiveLine()
             try:
-                engines, information = join(client, self.n, owned, began + self.timeout_s)
-            except BaseException:
-                client.close()
-                raise
-        except BaseException:
-            owned.stop()
-            raise
-
-        def stop() -> None:
-            client.close()
-            owned.stop()
-
-        threads = information[0].threads
-        print(
-            f"{self.n} ranks ready in {time.monotonic() - began:.1f} s: {flavour}, "
-            f"{threads} thread{'s' if threads > 1 else ''} each"
-        )
-        return Ranks(client, engines, information, stop, owned.why_dead)
+                connection = attach(candidate, self.n)
+            except (OSError, ValueError):
+                continue  # a stale file, or no controller behind it
+            except ClusterError as error:
+                line.end(f"not joining the cluster {candidate.origin}: {error}")
+                continue
+            found = len(connection.engines)
+            asked = f" ({self.n} asked for)" if found > self.n else ""
+            line.end(f"joined the {count(found)}{asked} {candidate.origin}; they run on afterwards")
+            return connection
+        return None
 
 
-def launch(n: int, profile: str, flavour: mpi_flavour.MpiFlavour, owner: int | None) -> Any:
-    """Make the folder of a new cluster, with the record of what is to run."""
-    configuration = profile_folder(profile)
-    folder = runtime.create(profile)
-    here = f"--profile-dir={folder.path}"
-
-    def program(module: str, config: str, *options: str) -> list[str]:
-        config_option = f"--config={configuration / config}"
-        return [sys.executable, "-m", module, *options, here, config_option]
-
-    folder.write_record(
-        ClusterRecord(
-            profile=profile,
-            n=n,
-            mpi=str(flavour),
-            controller_command=program("tutorial_lib.cluster.controller", "ipcontroller_config.py"),
-            engines_command=flavour.command(
-                n, *program("tutorial_lib.cluster.engine", "ipengine_config.py", "--mpi")
-            ),
-            owner=owner,
-        )
-    )
-    return folder
-
-
-class OwnedProcess:
-    """The supervisor of a cluster that belongs to this process.
+def attach(candidate: RunningCluster, n: int) -> Connection:
+    """Connect to a running cluster.
 
     Args:
-        folder: The cluster's, with its record.
+        candidate: The cluster.
+        n: How many ranks it should have at least.
+
+    Returns:
+        A connection to all its ranks, which have passed an all-reduce.
+
+    Raises:
+        OSError: No controller answers.
+        ClusterError: It has too few engines, they are busy, or are no ranks of one MPI world.
     """
-
-    def __init__(self, folder: ClusterFolder) -> None:
-        self.folder = folder
-        self.record = folder.read_record()
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tutorial_lib.cluster.supervisor", str(folder.path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-            env=environment,
-        )
-        self._reason = ""
-        self.events: list[dict[str, Any]] = []
-        self._listener = threading.Thread(target=self._listen, name="supervisor", daemon=True)
-        self._listener.start()
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as lines:
-            for line in lines:
-                event = json.loads(line)
-                if "reason" in event:
-                    self._reason = event["reason"]
-                self.events.append(event)
-        self._reason = self._reason or "the supervisor has ended"
-
-    def why_dead(self) -> str:
-        """Why the cluster is gone, or "" while it lives."""
-        return self._reason
-
-    def stop(self) -> None:
-        """End the cluster and wait until nothing of it is left."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._listener.join(STOP_TIMEOUT_S)
-        self.folder.remove()
-
-
-def connect(folder: ClusterFolder, owned: OwnedProcess, deadline: float) -> Any:
-    """Connect to the controller as soon as it is there."""
-    import ipyparallel
-
-    while True:
-        try:
-            information = json.loads(folder.client_file.read_text(encoding="utf-8"))
-            break
-        except (OSError, ValueError):
-            _check(folder, owned, deadline, "the controller did not start")
-            time.sleep(POLL_S)
-    return ipyparallel.Client(
-        information, profile_dir=str(folder.path), timeout=max(1.0, deadline - time.monotonic())
-    )
-
-
-def _check(folder: ClusterFolder, owned: OwnedProcess, deadline: float, what: str) -> None:
-    """Raise when starting has failed or takes too long."""
-    if reason := owned.why_dead():
-        raise StartError(_explain(folder, owned.record, f"{what}: {reason}", owned))
-    if time.monotonic() > deadline:
-        raise StartError(_explain(folder, owned.record, f"{what} in time", owned))
-
-
-def _explain(folder: ClusterFolder, record: ClusterRecord, what: str, owned: OwnedProcess) -> str:
-    parts = [what]
-    for rank, note in folder.reports().items():
-        parts.append(f"rank {rank} (process {note['pid']}): {note['stage']}")
-    for event in owned.events:
-        if event.get("log"):
-            parts.append(event["log"])
-    for name in ["controller", "mpiexec", *(f"rank-{rank}" for rank in range(record.n))]:
-        if tail := folder.log_tail(name):
-            parts.append(f"--- {name}.log\n{tail}")
-    parts.append(f"command: {shlex.join(record.engines_command)}")
-    return "\n".join(parts)
-
-
-def join(
-    client: Any, n: int, owned: OwnedProcess, deadline: float
-) -> tuple[dict[int, Engine], dict[int, RankInfo]]:
-    """Wait until n engines have registered and passed an all-reduce together."""
-    from tutorial_lib.cluster import readiness
-
-    while True:
-        known = registered(client, deadline)
-        if len(known) >= n:
-            break
-        _check(owned.folder, owned, deadline, f"only {len(known)} of {n} ranks came up")
-        time.sleep(POLL_S)
-    engines = {engine_id: Engine(engine_id, engine_id, uuid) for engine_id, uuid in known.items()}
-    call = RankCall(client, engines, lambda rank, message: None, owned.why_dead)
-    call.send(readiness.join, n)
-    answers = call.wait(max(1.0, deadline - time.monotonic()))
-    information = {}
-    for engine_id, answer in answers.items():
-        if answer["status"] != "ok":
-            raise StartError(
-                _explain(
-                    owned.folder, owned.record, f"engine {engine_id}: {answer['message']}", owned
-                )
-            )
-        if answer["size"] != n:
-            raise MpiError(
-                f"the ranks are not in one MPI world: {owned.record.mpi} started {n} processes, "
-                f"but mpi4py uses {answer['mpi']}, which sees a world of {answer['size']}. "
-                "mpiexec and mpi4py must belong to the same MPI."
-            )
-        information[answer["rank"]] = RankInfo(
-            engine_id=engine_id,
-            **{k: answer[k] for k in ("rank", "host", "pid", "cores", "threads", "mpi")},
-        )
-    by_rank = {
-        rank: Engine(rank, info.engine_id, known[info.engine_id])
-        for rank, info in information.items()
-    }
-    return by_rank, information
-
-
-def registered(client: Any, deadline: float) -> dict[int, str]:
-    """Ask the controller for the engines it knows, by id."""
-    future = client._send(client._query_stream, "connection_request")
-    if not future.wait(max(0.1, deadline - time.monotonic())):
-        raise StartError("the controller does not answer")
-    engines = future.result()["content"]["engines"]
-    client._update_engines(engines)
-    return {int(engine_id): uuid for engine_id, uuid in engines.items()}
+    client = open_client(candidate.client_file, ATTACH_TIMEOUT_S)
+    try:
+        why_dead = HubPing(client, candidate.why_dead)
+        if len(known := registered(client)) < n:
+            raise ClusterError(f"it has {len(known)} of the {n} engines asked for")
+        engines, information = join(client, known, why_dead, ATTACH_TIMEOUT_S)
+    except BaseException:
+        client.close(linger=0)
+        raise
+    return Connection(client, engines, information, why_dead, lambda: client.close(linger=0))
 
 
 def _register_magics(ranks: Ranks) -> None:
+    """Make ``%%ranks`` and ``%%px`` work on these ranks, where there is IPython."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
-    if shell is not None:
-        from tutorial_lib.cluster.magics import RanksMagics
+    if shell is None:
+        return
+    from tutorial_lib.cluster.magics import RanksMagics
 
-        shell.register_magics(RanksMagics)
-        view = ranks.view
-        view.block = True
-        view.activate()  # %%px on these ranks
+    shell.register_magics(RanksMagics)
+    view = ranks.view
+    view.block = True
+    view.activate()

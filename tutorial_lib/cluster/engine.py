@@ -122,10 +122,10 @@ def _engine_class() -> Any:
 
     helper = _Helper() if sys.platform == "linux" else None
 
-    class RankEngine(IPEngine):  # type: ignore[misc]
+    class RankEngine(IPEngine):
         def start_nanny(self, control_url: str) -> Any:
             if helper is None:
-                return super().start_nanny(control_url)
+                return super().start_nanny(control_url)  # type: ignore[no-untyped-call]
             return helper.start(
                 engine_id=self.id,
                 identity=self.bident,
@@ -140,7 +140,7 @@ def _engine_class() -> Any:
 
         def _signal_stop(self, sig: int, frame: FrameType | None) -> None:
             lifeline.end_within(GRACE_S, 0)
-            super()._signal_stop(sig, frame)
+            super()._signal_stop(sig, frame)  # type: ignore[no-untyped-call]
 
     return RankEngine
 

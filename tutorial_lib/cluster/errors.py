@@ -1,48 +1,51 @@
-"""What can go wrong between a notebook and its engines, each error with its remedy."""
+"""What can go wrong between a notebook and its ranks, each error with its remedy."""
 
 from __future__ import annotations
 
+AGAIN = "run the cell that starts the cluster again"
+
 
 class ClusterError(RuntimeError):
-    """Something is wrong with the engines as such."""
+    """Something is wrong with the cluster as such."""
 
 
 class MpiError(ClusterError):
-    """No MPI, one that does not run, or one that does not fit mpi4py."""
+    """There is no MPI, it does not run, or mpiexec and mpi4py are of different MPIs."""
 
 
 class StartError(ClusterError):
-    """The engines did not come up; the message names the rank and shows its log."""
+    """The ranks did not come up; the message names the rank and shows its log."""
 
 
 class DeadRankError(ClusterError):
-    """A rank's process has ended."""
+    """A rank's process has ended, or the whole cluster has."""
 
 
 class BusyRankError(ClusterError):
-    """A rank is still stuck in an earlier cell and takes no new work."""
+    """A rank is stuck in an earlier cell and takes no new work."""
 
 
 class CellError(RuntimeError):
     """A cell failed on a rank.
 
-    Attributes:
-        rank: Where the root cause is.
-        name: Name of the exception there.
-        traceback: Its traceback, formatted on the rank.
+    Args:
+        rank: Where it failed first.
+        name: Of the exception there.
+        message: Of the exception there.
+        traceback: Of the exception there, formatted.
+        others: What came of the other ranks, one line each.
     """
 
-    def __init__(self, rank: int, name: str, message: str, traceback: list[str], others: str = ""):
-        where = f"rank {rank}: {name}"
-        super().__init__(f"{where}: {message}" if message else where)
+    def __init__(
+        self, rank: int, name: str, message: str, traceback: list[str], others: list[str]
+    ) -> None:
+        super().__init__(f"rank {rank}: {name}: {message}" if message else f"rank {rank}: {name}")
         self.rank = rank
         self.name = name
         self.traceback = traceback
         self.others = others
+        self.add_note("\n".join([*traceback, "", *others]).rstrip())
 
     def _render_traceback_(self) -> list[str]:
-        """Show the rank's own traceback instead of the way of the call through the kernel."""
-        lines = [str(self), "", *self.traceback]
-        if self.others:
-            lines += ["", self.others]
-        return lines
+        """What IPython shows: the rank's traceback, not the way of the call through the kernel."""
+        return [str(self), *self.traceback, *self.others]

@@ -13,7 +13,7 @@ USAGE = "use %%ranks, %%ranks 0, %%ranks 0,2 or %%ranks --push a,b"
 
 
 @magics_class
-class RanksMagics(Magics):  # type: ignore[misc]
+class RanksMagics(Magics):
     """The magics of a cluster."""
 
     @no_var_expand
@@ -31,14 +31,14 @@ class RanksMagics(Magics):  # type: ignore[misc]
         Returns:
             The value of its last expression by rank; None when it has none on any rank.
         """
+        shell: Any = self.shell
         chosen, names = parse(line)
         ranks = current()
+        if missing := [name for name in names if name not in shell.user_ns]:
+            raise UsageError(f"--push: the notebook has no variable {missing[0]!r}")
         if names:
-            missing = [name for name in names if name not in self.shell.user_ns]
-            if missing:
-                raise UsageError(f"--push: the notebook has no variable {missing[0]!r}")
-            ranks.push({name: self.shell.user_ns[name] for name in names}, chosen)
-        values = ranks.run(source, ranks=chosen, number=self.shell.displayhook.prompt_count)
+            ranks.push({name: shell.user_ns[name] for name in names}, chosen)
+        values = ranks.run(source, ranks=chosen, number=shell.displayhook.prompt_count)
         return values if any(value is not None for value in values.values()) else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import tutorial_lib
@@ -31,3 +32,18 @@ def profile_folder(profile: str) -> Path:
         )
         raise ClusterError(f"no profile {profile!r} in {folder.parent}; there are {known}")
     return folder
+
+
+def profile_folders(profile: str) -> list[Path]:
+    """Where ``ipcluster start`` may have left a running cluster of a profile.
+
+    Args:
+        profile: Its name.
+
+    Returns:
+        The tutorial's profile, one of the working folder, and IPython's own, where they exist.
+    """
+    name = f"profile_{profile}"
+    ipython = Path(os.environ.get("IPYTHONDIR") or Path.home() / ".ipython")
+    candidates = [profiles_folder() / name, Path("cluster_profiles", name), ipython / name]
+    return list(dict.fromkeys(path.resolve() for path in candidates if path.is_dir()))

@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tutorial_lib.cluster.errors import DeadRankError
-
 POLL_S = 0.1
 OUTPUT_WAIT_S = 2.0  # for what a rank printed to arrive after its answer
 INTERRUPT_WAIT_S = 2.0  # for interrupted ranks to answer
 ERROR_GRACE_S = 1.0  # for the other ranks to finish by themselves once one has failed
+LOST_S = 1.0  # for the client to make an answer of an engine that it has lost
 
 OUTPUT_TYPES = frozenset(
     {"stream", "display_data", "execute_result", "update_display_data", "clear_output"}
@@ -44,22 +43,25 @@ class RankCall:
         client: Of the cluster.
         engines: By rank, of those that work.
         on_output: Called, in the waiting thread, with a rank and a message of its output.
-        is_alive: Says why the whole cluster is gone, or "" while it lives.
+        why_dead: Says why the whole cluster is gone, or "" while it lives.
+        answers: By rank, as far as they have come: what the functions in ``cell`` make, with
+            "status" "ok" or "error", or "dead" when the rank's process has ended.
     """
 
     client: Any
     engines: Mapping[int, Engine]
     on_output: Callable[[int, dict[str, Any]], None]
-    is_alive: Callable[[], str] = lambda: ""
+    why_dead: Callable[[], str] = lambda: ""
     answers: dict[int, dict[str, Any]] = field(default_factory=dict)
     _events: queue.SimpleQueue[tuple[int, str, Any]] = field(default_factory=queue.SimpleQueue)
     _silent: set[int] = field(default_factory=set)  # ranks whose output has ended
+    _lost_at: dict[int, float] = field(default_factory=dict)
 
     def send(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Have all the ranks start.
 
         Args:
-            function: One of those in ``cell``.
+            function: One that answers, as those in ``cell`` do.
             *arguments: For it.
         """
         for rank, engine in self.engines.items():
@@ -75,10 +77,11 @@ class RankCall:
             )
 
     def _listen(self, future: Any, rank: int) -> None:
+        """Have the client's thread pass on what a rank prints, from its first byte on."""
         metadata = self.client.metadata[future.msg_id]
 
         def on_message(message: dict[str, Any]) -> None:
-            # The client would keep all text, and copy it at each message.
+            # Else the client would keep all text, and copy it at each message.
             metadata.update(stdout="", stderr="", outputs=[])
             self._events.put((rank, "output", message))
 
@@ -97,7 +100,8 @@ class RankCall:
         they may wait for it. A KeyboardInterrupt here interrupts all of them.
 
         Args:
-            timeout_s: How long at most, in seconds; None for as long as the ranks live.
+            timeout_s: How long before the ranks are interrupted, in seconds; None for as long as
+                they live, since nobody knows how long a cell takes.
 
         Returns:
             The answers by rank; a rank that did not answer even when interrupted has none.
@@ -106,15 +110,12 @@ class RankCall:
             KeyboardInterrupt: The reader interrupted; the ranks have been interrupted too.
         """
         started = time.monotonic()
-        interrupted_at: float | None = None
-        failed_at: float | None = None
+        failed_at = interrupted_at = None
         try:
             while self.pending:
                 self._take(POLL_S)
                 now = time.monotonic()
-                if reason := self.is_alive():
-                    self._fail_pending(reason)
-                    break
+                self._bury_lost(now)
                 if failed_at is None and self._has_failed():
                     failed_at = now
                 is_late = timeout_s is not None and now - started > timeout_s
@@ -124,11 +125,16 @@ class RankCall:
                     interrupted_at = now
                 if interrupted_at is not None and now - interrupted_at > INTERRUPT_WAIT_S:
                     break
+            self._take_rest(OUTPUT_WAIT_S)
         except KeyboardInterrupt:
             self._interrupt_and_wait()
             raise
-        self._take_rest(OUTPUT_WAIT_S)
         return self.answers
+
+    def collect(self) -> None:
+        """Take in what has arrived, without waiting."""
+        self._take(0)
+        self._bury_lost(time.monotonic())
 
     def interrupt(self) -> None:
         """Send SIGINT to the ranks that still work."""
@@ -145,74 +151,78 @@ class RankCall:
         deadline = time.monotonic() + INTERRUPT_WAIT_S
         while self.pending and time.monotonic() < deadline:
             self._take(POLL_S)
-        self._take_rest(0.2)
+            self._bury_lost(time.monotonic())
+        self._take_rest(2 * POLL_S)
 
     def _has_failed(self) -> bool:
-        return any(answer["status"] == "error" for answer in self.answers.values())
+        return any(answer["status"] != "ok" for answer in self.answers.values())
 
-    def _fail_pending(self, reason: str) -> None:
+    def _bury_lost(self, now: float) -> None:
+        """Answer for ranks that can't any more."""
+        if reason := self.why_dead():
+            for rank in self.pending:
+                self.answers[rank] = _death(reason)
+            return
+        known = set(self.client._engines.values())
         for rank in self.pending:
-            self.answers[rank] = _death(reason)
+            if self.engines[rank].uuid in known:
+                continue
+            if now - self._lost_at.setdefault(rank, now) > LOST_S:
+                self.answers[rank] = _death("its process has ended")
 
     def _take(self, seconds: float) -> None:
-        """Take in what arrives within some seconds; return after the first."""
+        """Take in what has arrived; when that is nothing, wait some seconds for something."""
         try:
-            event = self._events.get(timeout=seconds)
+            event = self._events.get(timeout=seconds) if seconds else self._events.get_nowait()
+            while True:
+                self._handle(*event)
+                event = self._events.get_nowait()
         except queue.Empty:
             return
-        while True:
-            self._handle(*event)
-            try:
-                event = self._events.get_nowait()
-            except queue.Empty:
-                return
 
     def _take_rest(self, seconds: float) -> None:
-        """Take in the output of ranks that have answered, until they say it has ended."""
+        """Take in the output of ranks that have answered, until they say that it has ended."""
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            talking = [
-                rank
-                for rank, answer in self.answers.items()
-                if rank not in self._silent and answer["status"] != "dead"
-            ]
-            if not talking:
-                return
+        while time.monotonic() < deadline and any(
+            answer["status"] != "dead" and rank not in self._silent
+            for rank, answer in self.answers.items()
+        ):
             self._take(min(POLL_S, seconds))
 
     def _handle(self, rank: int, kind: str, payload: Any) -> None:
-        if kind == "answer":
-            result = payload.result()
-            self.answers[rank] = result if isinstance(result, dict) else _death_or_error(result)
-        elif kind == "silence":
+        if kind == "silence":
             self._silent.add(rank)
+        elif kind == "answer":
+            result = payload.result()
+            is_answer = isinstance(result, dict) and "status" in result
+            # The first stays: a rank can die after its answer, or answer after being buried.
+            self.answers.setdefault(rank, result if is_answer else _no_answer(result))
         elif payload["msg_type"] in OUTPUT_TYPES:
             self.on_output(rank, payload)
 
 
-def _death_or_error(error: Any) -> dict[str, Any]:
-    """An answer in place of the one that the engine could not give."""
-    if getattr(error, "ename", type(error).__name__) == "EngineError":
-        return _death("its process has ended")
+def _no_answer(error: Any) -> dict[str, Any]:
+    """An answer in place of one that the engine could not give."""
     name = getattr(error, "ename", type(error).__name__)
+    if name == "EngineError":
+        return _death("its process has ended")
+    text = getattr(error, "traceback", None) or f"{name}: {error}"
     return {
+        **_death(str(getattr(error, "evalue", error))),
         "status": "error",
         "name": name,
-        "message": str(getattr(error, "evalue", error)),
-        "line": None,
-        "traceback": [str(getattr(error, "traceback", None) or error)],
+        "traceback": text if isinstance(text, list) else [str(text)],
         "is_interrupt": name == "KeyboardInterrupt",
-        "time": time.time(),
     }
 
 
 def _death(reason: str) -> dict[str, Any]:
     return {
         "status": "dead",
-        "name": DeadRankError.__name__,
+        "time": time.time(),
+        "name": "DeadRankError",
         "message": reason,
         "line": None,
         "traceback": [],
         "is_interrupt": False,
-        "time": time.time(),
     }

@@ -2,89 +2,50 @@
 
 from __future__ import annotations
 
-import pickle
-import threading
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from tutorial_lib.cluster import cell
-from tutorial_lib.cluster.errors import BusyRankError, CellError, DeadRankError
-from tutorial_lib.cluster.rank_call import Engine, RankCall
+from tutorial_lib.cluster import cell, readiness
+from tutorial_lib.cluster.connection import Connection
+from tutorial_lib.cluster.errors import AGAIN, BusyRankError, CellError, DeadRankError
+from tutorial_lib.cluster.rank_call import RankCall
+from tutorial_lib.cluster.rank_table import RankRow, RankTable, State
 from tutorial_lib.cluster.relay import Relay
+from tutorial_lib.cluster.values import decode
 
-_current: list[Ranks] = []
-
-
-class RemoteValue:
-    """Stands for a value that can't leave its rank; shows as it does there."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __repr__(self) -> str:
-        return self.text
-
-
-@dataclass(frozen=True)
-class RankInfo:
-    """What a rank says of itself when it joins.
-
-    Attributes:
-        rank: In MPI.COMM_WORLD.
-        engine_id: ipyparallel's number for it.
-        host: Name of its host.
-        pid: Its process.
-        cores: Cores it may use.
-        threads: Threads its numerical libraries use.
-        mpi: Its MPI library.
-    """
-
-    rank: int
-    engine_id: int
-    host: str
-    pid: int
-    cores: int
-    threads: int
-    mpi: str
+_open: list[Ranks] = []
 
 
 class Ranks:
-    """A running cluster's ranks, always in the order of their rank.
-
-    Made by ``Cluster``.
+    """The ranks of a running cluster, always in the order of their rank; made by ``Cluster``.
 
     Args:
-        client: ipyparallel's client.
-        engines: By rank.
-        information: By rank.
-        stop: What ends the cluster, or the connection to it.
-        death: Says why the cluster is gone, or "".
+        connection: To the cluster.
+        process_group: Whether the ranks open their distributed session as their first work.
     """
 
-    def __init__(
-        self,
-        client: Any,
-        engines: Mapping[int, Engine],
-        information: Mapping[int, RankInfo],
-        stop: Callable[[], None],
-        death: Callable[[], str] = lambda: "",
-    ) -> None:
-        self.client = client
-        self.engines = dict(sorted(engines.items()))
-        self.information = dict(sorted(information.items()))
-        self._stop = stop
-        self._death = death
-        self._stuck: list[RankCall] = []
-        self._lock = threading.Lock()
+    def __init__(self, connection: Connection, process_group: bool = True) -> None:
+        self.client = connection.client
+        self.engines = connection.engines
+        self._connection = connection
+        self._unfinished: list[RankCall] = []
+        self._set_up: tuple[RankCall, Relay] | None = None
         self.is_open = True
-        _current.append(self)
+        if process_group:
+            # Sent and not waited for: the ranks import torch while the reader reads on.
+            relay = Relay(self.engines)
+            call = self._call(list(self.engines), relay)
+            call.send(readiness.open_session)
+            self._set_up = call, relay
+        _open.append(self)
 
     def __len__(self) -> int:
         return len(self.engines)
 
     def __repr__(self) -> str:
-        return f"<{len(self)} ranks>" if self.is_open else "<ranks, stopped>"
+        state = "" if self.is_open else ", stopped"
+        return f"<{count(len(self))}{state}>"
 
     @property
     def world_size(self) -> int:
@@ -103,7 +64,7 @@ class Ranks:
         ranks: Iterable[int] | None = None,
         number: int = 0,
     ) -> dict[int, Any]:
-        """Run code, or call a function, on the ranks and show what they print.
+        """Run code, or call a function, on the ranks, and show what they print.
 
         Args:
             code: Source, as in a cell, or a function.
@@ -112,46 +73,85 @@ class Ranks:
             number: For source: the cell's execution count, shown in tracebacks.
 
         Returns:
-            By rank, the value of the last expression, or what the function returned. What can't
-            be sent is represented by its text.
+            By rank, the value of the last expression, or what the function returned. A value
+            that can't leave its rank is represented by its text.
 
         Raises:
             CellError: It failed on a rank; the message names the rank and the cause.
             DeadRankError: A rank's process has ended: start the cluster again.
-            BusyRankError: A rank is still stuck in an earlier cell: start the cluster again.
+            BusyRankError: A rank is stuck in an earlier cell: start the cluster again.
             KeyboardInterrupt: Interrupted here; the ranks have been interrupted too.
         """
         if isinstance(code, str):
-            return self._run(cell.run_cell, code, number, ranks=ranks)
-        return self._run(cell.call, code, arguments, ranks=ranks)
+            return self._run(ranks, cell.run_cell, code, number)
+        return self._run(ranks, cell.call, code, arguments)
 
-    def push(self, values: Mapping[str, object], ranks: Iterable[int] | None = None) -> None:
+    def push(self, variables: Mapping[str, object], ranks: Iterable[int] | None = None) -> None:
         """Set variables on the ranks.
 
         Args:
-            values: By name.
+            variables: Their values by name.
             ranks: Which ones; None for all.
         """
-        self._run(cell.push, dict(values), ranks=ranks)
+        self._run(ranks, cell.push, dict(variables))
 
     def pull(self, name: str, ranks: Iterable[int] | None = None) -> dict[int, Any]:
         """Get a variable from the ranks.
 
         Args:
-            name: The variable, or an expression.
+            name: Of the variable, or an expression.
             ranks: Which ones; None for all.
 
         Returns:
             Its value by rank.
         """
-        return self._run(cell.pull, name, ranks=ranks)
+        return self._run(ranks, cell.pull, name)
+
+    def status(self) -> RankTable:
+        """Who the ranks are and how they do: host, process, cores, threads, state, MPI."""
+        states = self._states()
+        threads: dict[int, Any] = {}
+        if ready := [rank for rank, state in states.items() if state == "ready"]:
+            with contextlib.suppress(CellError, BusyRankError, DeadRankError):
+                threads = self._run(ready, cell.call, readiness.threads, (len(self),))
+        return RankTable(
+            [
+                RankRow(info, threads.get(rank, info.threads), states[rank])
+                for rank, info in self._connection.information.items()
+            ]
+        )
+
+    def _states(self) -> dict[int, State]:
+        """What each rank is up to, as far as is known without asking it."""
+        self._collect()
+        states: dict[int, State] = dict.fromkeys(self.engines, "ready")
+        if self._set_up is not None:
+            self._set_up[0].collect()
+            states.update(dict.fromkeys(self._set_up[0].pending, "importing torch"))
+        states.update(dict.fromkeys(self._stuck(), "stuck"))
+        is_gone = not self.is_open or bool(self._connection.why_dead())
+        states.update(dict.fromkeys(self.engines if is_gone else self._dead(), "dead"))
+        return states
+
+    def problem(self) -> str:
+        """Why the ranks can't take work, or "" when they can."""
+        if not self.is_open:
+            return "the cluster has been stopped"
+        if reason := self._connection.why_dead():
+            return reason
+        if dead := self._dead():
+            return f"rank {dead[0]} has died"
+        self._collect()
+        if stuck := self._stuck():
+            return f"rank {stuck[0]} is stuck in an earlier cell and can't be interrupted"
+        return ""
 
     def stop(self) -> None:
         """End the cluster, if it was started here, or leave it; again does no harm."""
         if self.is_open:
             self.is_open = False
-            _current.remove(self)
-            self._stop()
+            _open.remove(self)
+            self._connection.close()
 
     def __enter__(self) -> Ranks:
         return self
@@ -160,111 +160,108 @@ class Ranks:
         self.stop()
 
     def _run(
-        self,
-        function: Callable[..., Any],
-        *arguments: Any,
-        ranks: Iterable[int] | None = None,
-        timeout_s: float | None = None,
+        self, ranks: Iterable[int] | None, function: Callable[..., Any], *arguments: Any
     ) -> dict[int, Any]:
         chosen = self._choose(ranks)
+        self._finish_set_up()
         relay = Relay(chosen)
-        call = RankCall(
-            self.client,
-            {rank: self.engines[rank] for rank in chosen},
-            relay.take,
-            self._why_dead,
-        )
+        call = self._call(chosen, relay)
+        self._wait(call, relay, function, *arguments)
+        return {rank: decode(call.answers[rank]) for rank in chosen}
+
+    def _call(self, chosen: list[int], relay: Relay) -> RankCall:
+        engines = {rank: self.engines[rank] for rank in chosen}
+        return RankCall(self.client, engines, relay.take, self._connection.why_dead)
+
+    def _wait(self, call: RankCall, relay: Relay, *work: Any) -> None:
+        """Wait for a call, which is sent first if there is work for it, and raise its error."""
         try:
-            call.send(function, *arguments)
-            answers = call.wait(timeout_s)
+            if work:
+                call.send(*work)
+            call.wait()
         finally:
             relay.finish()
             if call.pending:
-                self._stuck.append(call)
-        _raise_first_error(answers, call.pending)
-        return {rank: _decode(answers[rank]) for rank in chosen}
+                self._unfinished.append(call)
+        self._raise_root_cause(call)
+
+    def _finish_set_up(self) -> None:
+        """Wait for the process group, once, before the first work that can need it."""
+        if self._set_up is not None:
+            (call, relay), self._set_up = self._set_up, None
+            self._wait(call, relay)
 
     def _choose(self, ranks: Iterable[int] | None) -> list[int]:
         """The wanted ranks in order, all of them alive and free."""
-        if not self.is_open:
-            raise DeadRankError("the cluster has been stopped: run the cell that starts it again")
         chosen = sorted(self.engines) if ranks is None else sorted(set(ranks))
+        if not chosen:
+            raise ValueError("no rank named")
         if wrong := [rank for rank in chosen if rank not in self.engines]:
             raise ValueError(f"no rank {wrong[0]}: there are ranks 0 to {len(self) - 1}")
-        if not chosen:
-            raise ValueError("name at least one rank")
-        if reason := self._why_dead():
-            raise DeadRankError(f"{reason}: run the cell that starts the cluster again")
-        known = set(self.client._engines.values())
-        if dead := [rank for rank in chosen if self.engines[rank].uuid not in known]:
-            raise DeadRankError(
-                f"rank {dead[0]} has died: run the cell that starts the cluster again"
-            )
-        for call in self._stuck:
-            call._take(0)
-        self._stuck = [call for call in self._stuck if call.pending]
-        if stuck := sorted({rank for call in self._stuck for rank in call.pending} & set(chosen)):
-            raise BusyRankError(
-                f"rank {stuck[0]} is still stuck in an earlier cell and can't be interrupted: "
-                "run the cell that starts the cluster again"
-            )
+        if not self.is_open or self._connection.why_dead() or set(chosen) & set(self._dead()):
+            raise DeadRankError(f"{self.problem()}: {AGAIN}")
+        self._collect()
+        if set(chosen) & set(self._stuck()):
+            raise BusyRankError(f"{self.problem()}: {AGAIN}")
         return chosen
 
-    def _why_dead(self) -> str:
-        return self._death()
+    def _dead(self) -> list[int]:
+        known = set(self.client._engines.values())
+        return [rank for rank, engine in self.engines.items() if engine.uuid not in known]
+
+    def _stuck(self) -> list[int]:
+        return sorted({rank for call in self._unfinished for rank in call.pending})
+
+    def _collect(self) -> None:
+        """See which ranks have come back from calls that were given up."""
+        for call in self._unfinished:
+            call.on_output = lambda rank, message: None
+            call.collect()
+        self._unfinished = [call for call in self._unfinished if call.pending]
+
+    def _raise_root_cause(self, call: RankCall) -> None:
+        """Raise what failed first; an interrupt is a consequence if anything else failed."""
+        failed = {rank: a for rank, a in call.answers.items() if a["status"] != "ok"}
+        if not failed:
+            if call.pending:
+                raise BusyRankError(f"rank {call.pending[0]} did not answer")
+            return
+        root = min(failed, key=lambda rank: (failed[rank]["is_interrupt"], failed[rank]["time"]))
+        cause = failed[root]
+        if cause["status"] == "dead":
+            why = self._connection.cause_of_death(root) or cause["message"]
+            raise DeadRankError(f"rank {root} has died ({why}): {AGAIN}")
+        if cause["is_interrupt"]:
+            raise KeyboardInterrupt(f"rank {root} was interrupted{_at_line(cause)}")
+        others = [_fate(rank, answer) for rank, answer in failed.items() if rank != root]
+        others += [f"rank {rank} could not be interrupted." for rank in call.pending]
+        message = f"{cause['message']}{_at_line(cause)}"
+        raise CellError(root, cause["name"], message, cause["traceback"], others)
 
 
 def current() -> Ranks:
-    """The ranks of the cluster that was started last and still runs.
+    """The ranks of the cluster that was started last and is open.
 
     Raises:
-        DeadRankError: There is none: run the cell that starts one.
+        DeadRankError: There is none: start one.
     """
-    if not _current:
+    if not _open:
         raise DeadRankError("no cluster runs: start one with `ranks = Cluster(n=2).start()`")
-    return _current[-1]
+    return _open[-1]
 
 
-def _decode(answer: dict[str, Any]) -> Any:
-    if "value" not in answer:
-        return RemoteValue(answer["text"])
-    if answer["value"] is None:
-        return None
-    try:
-        return pickle.loads(answer["value"])
-    except Exception:  # for example of a class that only the ranks know
-        return RemoteValue(answer["text"])
+def count(n: int) -> str:
+    """So many ranks, in words."""
+    return "1 rank" if n == 1 else f"{n} ranks"
 
 
-def _raise_first_error(answers: Mapping[int, dict[str, Any]], pending: list[int]) -> None:
-    """Raise the root cause: what failed first, unless that was only interrupted."""
-    failed = {rank: answer for rank, answer in answers.items() if answer["status"] != "ok"}
-    if not failed:
-        if pending:
-            raise BusyRankError(f"rank {pending[0]} did not answer in time")
-        return
-    rank = min(failed, key=lambda rank: (failed[rank]["is_interrupt"], failed[rank]["time"]))
-    cause = failed[rank]
-    if cause["status"] == "dead":
-        raise DeadRankError(
-            f"rank {rank} has died: {cause['message']}. Run the cell that starts the cluster again."
-        )
-    if cause["is_interrupt"]:
-        raise KeyboardInterrupt
-    message = cause["message"]
-    if cause["line"] is not None:
-        message = f"{message} (line {cause['line']} of the cell)".strip()
-    others = [
-        *(
-            f"rank {other} was interrupted in line {answer['line']}."
-            for other, answer in failed.items()
-            if other != rank and answer["is_interrupt"]
-        ),
-        *(
-            f"rank {other}: {answer['name']}: {answer['message']}"
-            for other, answer in failed.items()
-            if other != rank and not answer["is_interrupt"]
-        ),
-        *(f"rank {other} could not be interrupted and is stuck." for other in pending),
-    ]
-    raise CellError(rank, cause["name"], message, cause["traceback"], "\n".join(others)) from None
+def _at_line(answer: Mapping[str, Any]) -> str:
+    return f" (line {answer['line']})" if answer["line"] else ""
+
+
+def _fate(rank: int, answer: Mapping[str, Any]) -> str:
+    if answer["is_interrupt"]:
+        return f"rank {rank} was interrupted{_at_line(answer)}."
+    if answer["status"] == "dead":
+        return f"rank {rank} has died."
+    return f"rank {rank}: {answer['name']}: {answer['message']}{_at_line(answer)}"

@@ -1,66 +1,109 @@
-"""What a rank does to show that it is ready: an all-reduce over MPI.COMM_WORLD, with all others.
+"""What a rank does to be ready: an all-reduce with all others, then the process group.
 
-It runs on the engines and needs no torch.
+These functions run on the engines. The first needs MPI only, so that ranks are ready before they
+import torch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import sys
 import time
 from typing import Any
 
+from tutorial_lib.cluster.cell import Answer, answer
 from tutorial_lib.distributed.topology import available_cores, threads_per_rank
 
-ALL_REDUCE_TIMEOUT_S = 30.0
+ALL_REDUCE_TIMEOUT_S = 20.0
+
+_in_flight: list[object] = []  # MPI may still write into the buffers of a request given up
 
 
-def join(n: int) -> dict[str, Any]:
+def join(n: int, folder: str) -> Answer:
     """Pass an all-reduce with all ranks, and say who this is.
 
     Args:
         n: How many ranks there should be.
+        folder: Where the notebook works, and where this rank shall too, if it is there.
 
     Returns:
-        This rank's place, and the number of ranks that took part.
+        An answer with this rank's place.
 
-    **Distributed:** collective over MPI.COMM_WORLD; waits at most ALL_REDUCE_TIMEOUT_S.
+    **Distributed:** collective over MPI.COMM_WORLD if that has n ranks.
     """
-    from mpi4py import MPI
 
-    world = MPI.COMM_WORLD
-    total = bytearray(8)
-    one = bytearray((1).to_bytes(8, "little"))
-    request = world.Iallreduce([one, MPI.INT64_T], [total, MPI.INT64_T])
-    deadline = time.monotonic() + ALL_REDUCE_TIMEOUT_S
-    status = "ok"
-    while not request.Test():
-        if time.monotonic() > deadline:
-            request.Cancel()
-            status = "error"
-            break
-        time.sleep(0)
-    threads = os.environ.get("OMP_NUM_THREADS", "")
-    return {
-        "status": status,
-        "message": f"no all-reduce within {ALL_REDUCE_TIMEOUT_S:.0f} s" if status != "ok" else "",
-        "rank": world.rank,
-        "size": int.from_bytes(total, "little") if status == "ok" else world.size,
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "cores": available_cores(),
-        "threads": int(threads) if threads.isdigit() else threads_per_rank(n),
-        "mpi": MPI.Get_library_version().splitlines()[0].split(",")[0].strip(),
-        "time": time.time(),
-        "is_interrupt": False,
-    }
+    def work() -> dict[str, Any]:
+        from mpi4py import MPI
+
+        if MPI.COMM_WORLD.size == n:
+            _all_reduce(n)
+        with contextlib.suppress(OSError):
+            os.chdir(folder)
+        return {
+            "rank": MPI.COMM_WORLD.rank,
+            "size": MPI.COMM_WORLD.size,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "cores": available_cores(),
+            "threads": threads(n),
+            "mpi": library_name(MPI.Get_library_version()),
+        }
+
+    return answer(work)
 
 
-def open_session() -> None:
-    """Open the distributed session of this rank: imports torch and forms the process group.
+def open_session() -> Answer:
+    """Open this rank's distributed session: imports torch and forms the process group.
 
     **Distributed:** collective over all ranks.
     """
-    from tutorial_lib.distributed import session
 
-    session.start()
+    def work() -> None:
+        from tutorial_lib.distributed import session
+
+        session.start()
+
+    return answer(work)
+
+
+def threads(local_ranks: int) -> int:
+    """How many threads this rank's numerical libraries use.
+
+    Args:
+        local_ranks: Number of ranks on this host, if nothing says how many threads.
+    """
+    if torch := sys.modules.get("torch"):
+        return int(torch.get_num_threads())
+    text = os.environ.get("OMP_NUM_THREADS", "")
+    return int(text) if text.isdigit() else threads_per_rank(local_ranks)
+
+
+def library_name(text: str) -> str:
+    """The name and version of an MPI library, from what it says of itself.
+
+    Args:
+        text: Of MPI_Get_library_version.
+    """
+    first = text.splitlines()[0].split(",")[0].split(" package")[0]
+    return " ".join(first.replace("Version:", "").replace(" v", " ").split())
+
+
+def _all_reduce(n: int) -> None:
+    """Sum a one from each rank, without ever waiting for ever."""
+    from mpi4py import MPI
+
+    one, total = bytearray((1).to_bytes(8, "little")), bytearray(8)
+    request = MPI.COMM_WORLD.Iallreduce([one, MPI.INT64_T], [total, MPI.INT64_T])
+    deadline = time.monotonic() + ALL_REDUCE_TIMEOUT_S
+    while not request.Test():
+        if time.monotonic() > deadline:
+            _in_flight.append((request, one, total))
+            raise TimeoutError(
+                f"rank {MPI.COMM_WORLD.rank} waited {ALL_REDUCE_TIMEOUT_S:.0f} s in an all-reduce "
+                f"of {n} ranks: MPI can't reach all of them"
+            )
+        time.sleep(0)
+    if (found := int.from_bytes(total, "little")) != n:
+        raise RuntimeError(f"an all-reduce of {n} ones gave {found}")

@@ -6,15 +6,20 @@ notebook, a batch run and a terminal show the same; without IPython all of it is
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from typing import Any
 
 Message = dict[str, Any]
 
+_OVERWRITTEN = re.compile(r"[^\n]*\r(?=[^\n])")  # text that a carriage return lets vanish
+
 
 class Relay:
-    """Orders the output of some ranks: the first one's at once, the others' when it has ended.
+    """Orders the output of some ranks: the first one's at once, the others' when all is done.
+
+    Every rank but rank 0 has its output under a line ``[rank 1]``.
 
     Args:
         ranks: In the order in which they are shown.
@@ -23,37 +28,36 @@ class Relay:
     def __init__(self, ranks: Iterable[int]) -> None:
         self.first, *others = ranks
         self.waiting: dict[int, list[Message]] = {rank: [] for rank in others}
-        self._heading = self.first != 0
+        self._is_named = self.first == 0
 
     def take(self, rank: int, message: Message) -> None:
-        """Take in one message of a rank's output."""
-        if rank == self.first:
-            if self._heading:
-                self._show_heading(rank, message)
-                self._heading = False
-            show(message)
-        else:
-            _append(self.waiting[rank], message)
+        """Take in one message of a rank's output.
+
+        Args:
+            rank: Whose it is.
+            message: As its engine sent it.
+        """
+        if rank != self.first:
+            _keep(self.waiting[rank], message)
+            return
+        if not self._is_named:
+            self._is_named = True
+            _show_heading(rank, message)
+        show(message)
 
     def finish(self) -> None:
         """Show what the other ranks have printed and shown, in order."""
-        sys.stdout.flush()
         for rank, messages in self.waiting.items():
-            stream = ""
+            last_stream = ""
             for message in messages:
-                name = _stream_name(message)
-                if name != stream:
-                    self._show_heading(rank, message)
-                    stream = name
+                if message["msg_type"] == "stream":
+                    text = _OVERWRITTEN.sub("", "".join(message["content"]["text"]))
+                    message["content"]["text"] = text if text.endswith("\n") else f"{text}\n"
+                if (stream := _stream(message)) != last_stream:
+                    _show_heading(rank, message)
+                    last_stream = stream
                 show(message)
-            if messages:
-                _end_line(messages[-1])
             messages.clear()
-
-    def _show_heading(self, rank: int, message: Message) -> None:
-        stream = sys.stderr if _stream_name(message) == "stderr" else sys.stdout
-        stream.write(f"[rank {rank}]\n")
-        stream.flush()
 
 
 def show(message: Message) -> None:
@@ -64,54 +68,67 @@ def show(message: Message) -> None:
     """
     kind, content = message["msg_type"], message["content"]
     if kind == "stream":
-        stream = sys.stderr if content["name"] == "stderr" else sys.stdout
+        stream = sys.stderr if _stream(message) == "stderr" else sys.stdout
         stream.write(content["text"])
         stream.flush()
-        return
-    if not _in_ipython():
+    elif not _is_in_ipython():
         if kind != "clear_output":
             print(content["data"].get("text/plain", ""), flush=True)
-        return
-    from IPython.display import clear_output, display
+    elif kind == "clear_output":
+        from IPython.display import clear_output
 
-    if kind == "clear_output":
         clear_output(wait=content.get("wait", False))
-        return
-    sys.stdout.flush()
-    display(
-        content["data"],
-        metadata=content.get("metadata") or {},
-        raw=True,
-        display_id=(content.get("transient") or {}).get("display_id"),
-        update=kind == "update_display_data",
-    )
+    else:
+        from IPython.display import display
+
+        sys.stdout.flush()
+        display(
+            content["data"],
+            metadata=content.get("metadata") or {},
+            raw=True,
+            display_id=_display_id(message),
+            update=kind == "update_display_data",
+        )
 
 
-def _append(messages: list[Message], message: Message) -> None:
-    """Keep a message for later, as a notebook's output area would hold it."""
+def _keep(messages: list[Message], message: Message) -> None:
+    """Keep a message for later, as a notebook's output area would.
+
+    Text is gathered in a list per stretch of one stream, so that each byte is copied once.
+    """
     kind, content = message["msg_type"], message["content"]
+    last = messages[-1] if messages else None
     if kind == "clear_output":
         messages.clear()
+    elif kind == "stream":
+        if last is not None and last["msg_type"] == kind and _stream(last) == _stream(message):
+            last["content"]["text"].append(content["text"])
+        else:
+            text = [content["text"]]
+            messages.append({"msg_type": kind, "content": {"name": content["name"], "text": text}})
     elif kind == "update_display_data":
-        identity = content["transient"].get("display_id")
         for shown in messages:
-            transient = shown["content"].get("transient") or {}
-            if shown["msg_type"] != "stream" and transient.get("display_id") == identity:
+            if shown["msg_type"] != "stream" and _display_id(shown) == _display_id(message):
                 shown["content"] = {**shown["content"], "data": content["data"]}
     else:
-        messages.append({"msg_type": kind, "content": dict(content)})
+        messages.append({"msg_type": kind, "content": content})
 
 
-def _stream_name(message: Message) -> str:
+def _show_heading(rank: int, message: Message) -> None:
+    show({"msg_type": "stream", "content": {"name": _stream(message), "text": f"[rank {rank}]\n"}})
+
+
+def _stream(message: Message) -> str:
     """Where a message shows: rich output stands with the standard output."""
     return "stderr" if message["content"].get("name") == "stderr" else "stdout"
 
 
-def _end_line(message: Message) -> None:
-    if message["msg_type"] == "stream" and not message["content"]["text"].endswith("\n"):
-        show({"msg_type": "stream", "content": {**message["content"], "text": "\n"}})
+def _display_id(message: Message) -> str | None:
+    transient = message["content"].get("transient") or {}
+    identity: str | None = transient.get("display_id")
+    return identity
 
 
-def _in_ipython() -> bool:
+def _is_in_ipython() -> bool:
     ipython = sys.modules.get("IPython")
     return ipython is not None and ipython.get_ipython() is not None

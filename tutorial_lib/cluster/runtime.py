@@ -16,6 +16,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ class ClusterRecord:
         profile: Name of the profile.
         n: Number of ranks.
         mpi: The MPI that starts them, in words.
+        environment: Variables that it needs.
         controller_command: Command line of the controller.
         engines_command: Command line of the ranks.
         owner: Process whose end is the cluster's end; None for a cluster that outlives who
@@ -46,6 +48,7 @@ class ClusterRecord:
     profile: str
     n: int
     mpi: str
+    environment: dict[str, str]
     controller_command: list[str]
     engines_command: list[str]
     owner: int | None = None
@@ -74,18 +77,17 @@ class ClusterFolder:
         return self.path / "security" / "ipcontroller-engine.json"
 
     def log(self, name: str) -> Path:
-        """The log of "controller", "mpiexec" or "rank-<number>"."""
+        """The log of "supervisor", "controller", "mpiexec" or "rank-<number>"."""
         return self.path / "log" / f"{name}.log"
 
-    def log_tail(self, name: str) -> str:
-        """The end of a log, empty when there is none."""
-        try:
-            with self.log(name).open("rb") as file:
-                file.seek(0, os.SEEK_END)
-                file.seek(max(0, file.tell() - LOG_TAIL_BYTES))
-                return file.read().decode(errors="replace").strip()
-        except FileNotFoundError:
-            return ""
+    def log_tails(self) -> dict[str, str]:
+        """The end of each log that there is, by name."""
+        tails = {}
+        for path in sorted((self.path / "log").glob("*.log")):
+            with contextlib.suppress(OSError), path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - LOG_TAIL_BYTES))
+                tails[path.stem] = file.read().decode(errors="replace").strip()
+        return tails
 
     def write_record(self, record: ClusterRecord) -> None:
         """Say what runs here."""
@@ -173,8 +175,6 @@ def _folders() -> list[ClusterFolder]:
 
 def _is_young(path: Path, seconds: float = 60) -> bool:
     """Whether a folder is so new that its supervisor may still be starting."""
-    import time
-
     with contextlib.suppress(OSError):
         return time.time() - path.stat().st_mtime < seconds
     return False

@@ -58,18 +58,23 @@ class Supervisor:
             signal.signal(number, self._on_signal)
         _adopt_orphans()
         controller = engines = None
+        reason = "its supervisor has failed"
         try:
             controller = self._start("controller", self.record.controller_command)
             engines = self._start("mpiexec", self.record.engines_command)
             self._tell("started", controller=controller, mpiexec=engines)
             reason = self._watch(controller, engines)
-            self._tell("ending", reason=reason)
         except OSError as error:
-            self._tell("failed", reason=f"{error}")
+            reason = str(error)
         finally:
+            self._tell(
+                "ending",
+                reason=reason,
+                logs=self.folder.log_tails(),
+                reports=self.folder.reports(),
+            )
             self._end_all(controller, engines)
             self.folder.remove()
-            self._tell("ended")
             os.close(held)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -94,20 +99,22 @@ class Supervisor:
         owner_pipe = [sys.stdin.fileno()] if self.record.owner is not None else []
         while True:
             readable, _, _ = select.select(owner_pipe, [], [], POLL_S)
-            if readable and not os.read(readable[0], 1024):
-                return "the owner has closed it"
+            if readable:
+                os.read(readable[0], 1024)
+                return "its owner has stopped it"
             if self.record.owner is not None and os.getppid() != self.record.owner:
-                return "the owner has ended"
+                return "its owner has ended"
             if self.is_told_to_stop:
-                return "told to stop"
+                return "it has been told to stop"
             self._reap()
             if controller in self.ended:
-                return f"the controller has ended ({_status(self.ended[controller])})"
+                return f"its controller has ended with {_status(self.ended[controller])}"
             if engines in self.ended:
                 code = self.ended[engines]
-                self._tell("ranks ended", code=code, log=self.folder.log_tail("mpiexec"))
+                log = self.folder.log_tails().get("mpiexec", "")
+                self._tell("ranks ended", code=code, status=_status(code), log=log)
                 time.sleep(NOTIFICATION_S)
-                return f"mpiexec has ended ({_status(code)})"
+                return f"mpiexec has ended with {_status(code)}"
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):

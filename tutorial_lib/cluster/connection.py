@@ -1,0 +1,233 @@
+"""The way to the engines of a cluster: a client, and which engine is which rank."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tutorial_lib.cluster import readiness
+from tutorial_lib.cluster.errors import ClusterError, MpiError
+from tutorial_lib.cluster.profiles import profile_folders
+from tutorial_lib.cluster.rank_call import Engine, RankCall
+from tutorial_lib.cluster.runtime import running
+from tutorial_lib.cluster.values import decode
+
+HUB_TIMEOUT_S = 5.0
+PING_INTERVAL_S = 2.0
+SILENCE_S = 10.0  # a controller that has not answered for so long is taken for dead
+
+Why = Callable[[], str]
+
+
+@dataclass(frozen=True)
+class RankInfo:
+    """What a rank says of itself when it joins.
+
+    Attributes:
+        rank: In MPI.COMM_WORLD.
+        engine_id: ipyparallel's number for it.
+        host: Name of its host.
+        pid: Its process.
+        cores: Cores it may use.
+        threads: Threads of its numerical libraries.
+        mpi: Its MPI library.
+    """
+
+    rank: int
+    engine_id: int
+    host: str
+    pid: int
+    cores: int
+    threads: int
+    mpi: str
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A client whose engines are all ready.
+
+    Attributes:
+        client: ipyparallel's.
+        engines: By rank.
+        information: By rank.
+        why_dead: Says why the cluster is gone, or "" while it lives.
+        close: Ends the connection, and the cluster if it is ours.
+        mpi: What started the ranks, in words.
+        cause_of_death: Says of a rank that has died why, if that is known.
+    """
+
+    client: Any
+    engines: dict[int, Engine]
+    information: dict[int, RankInfo]
+    why_dead: Why
+    close: Callable[[], None]
+    cause_of_death: Callable[[int], str] = lambda rank: ""
+
+
+@dataclass(frozen=True)
+class RunningCluster:
+    """A cluster of this user that some other process has started.
+
+    Attributes:
+        client_file: How to reach its controller.
+        origin: Who started it, in words.
+        why_dead: Says why it is gone, or "" as far as is known without asking.
+    """
+
+    client_file: Path
+    origin: str
+    why_dead: Why = lambda: ""
+
+
+def running_clusters(profile: str) -> list[RunningCluster]:
+    """The clusters of a profile that outlive who started them: candidates to join.
+
+    Args:
+        profile: Its name.
+    """
+    found = []
+    for folder in running(profile):
+        if folder.read_record().owner is None:
+
+            def why_dead(folder: Any = folder) -> str:
+                return "" if folder.is_alive else "the cluster has been stopped"
+
+            origin = "started by `gan-tutorial cluster start`"
+            found.append(RunningCluster(folder.client_file, origin, why_dead))
+    for configured in profile_folders(profile):
+        paths = sorted((configured / "security").glob("ipcontroller*-client.json"))
+        found += [RunningCluster(path, "started by ipcluster") for path in paths]
+    return found
+
+
+def open_client(client_file: Path, timeout_s: float) -> Any:
+    """Connect to a controller.
+
+    Args:
+        client_file: Its connection file.
+        timeout_s: How long it may take to answer, in seconds.
+
+    Returns:
+        ipyparallel's client.
+
+    Raises:
+        OSError: There is no such file, or no controller behind it.
+        ValueError: The file isn't whole.
+    """
+    from ipyparallel.client.client import Client
+
+    information = json.loads(client_file.read_text(encoding="utf-8"))
+    folder = str(client_file.parents[1])
+    return Client(information, profile_dir=folder, timeout=timeout_s)
+
+
+def registered(client: Any, timeout_s: float = HUB_TIMEOUT_S) -> dict[int, str]:
+    """Ask the controller which engines it knows.
+
+    The client hears of new engines by itself, but misses those that register while it connects.
+
+    Args:
+        client: ipyparallel's.
+        timeout_s: How long the controller may take, in seconds.
+
+    Returns:
+        The engines' names by their number.
+
+    Raises:
+        ClusterError: The controller does not answer.
+    """
+    future = client._send(client._query_stream, "connection_request")
+    if not future.wait(timeout_s):
+        raise ClusterError(f"the controller did not answer within {timeout_s:.0f} s")
+    engines = {int(number): uuid for number, uuid in future.result()["content"]["engines"].items()}
+    client._update_engines(engines)
+    return engines
+
+
+def join(
+    client: Any, known: dict[int, str], why_dead: Why, timeout_s: float
+) -> tuple[dict[int, Engine], dict[int, RankInfo]]:
+    """Have all engines pass an all-reduce together, and learn which is which rank.
+
+    Args:
+        client: ipyparallel's.
+        known: The engines' names by number.
+        why_dead: Says why the cluster is gone, or "".
+        timeout_s: How long it may take, in seconds.
+
+    Returns:
+        Engines and what they say of themselves, by rank.
+
+    Raises:
+        MpiError: The engines are not the ranks of one MPI world.
+        ClusterError: An engine failed, or is busy.
+    """
+    anonymous = {number: Engine(number, number, uuid) for number, uuid in known.items()}
+    call = RankCall(client, anonymous, lambda rank, message: None, why_dead)
+    call.send(readiness.join, len(known), os.getcwd())
+    answers = call.wait(timeout_s)
+    if call.pending:
+        raise ClusterError(
+            f"engine {call.pending[0]} did not answer within {timeout_s:.0f} s: it is busy or stuck"
+        )
+    for number, answer in answers.items():
+        if answer["status"] != "ok":
+            raise ClusterError(f"engine {number}: {answer['name']}: {answer['message']}")
+    places = {number: decode(answer) for number, answer in answers.items()}
+    _check_world(places)
+    information = {
+        place["rank"]: RankInfo(engine_id=number, **{k: v for k, v in place.items() if k != "size"})
+        for number, place in places.items()
+    }
+    engines = {
+        rank: Engine(rank, info.engine_id, known[info.engine_id])
+        for rank, info in sorted(information.items())
+    }
+    return engines, dict(sorted(information.items()))
+
+
+def _check_world(places: dict[int, dict[str, Any]]) -> None:
+    n = len(places)
+    sizes = sorted({place["size"] for place in places.values()})
+    libraries = sorted({place["mpi"] for place in places.values()})
+    if sizes != [n] or {place["rank"] for place in places.values()} != set(range(n)):
+        raise MpiError(
+            f"{n} engines are not {n} ranks of one MPI world: mpi4py uses "
+            f"{' and '.join(libraries)}, which sees {' and '.join(map(str, sizes))} "
+            f"rank{'s' if sizes != [1] else ''}"
+        )
+
+
+class HubPing:
+    """Finds out whether a controller that isn't ours still answers.
+
+    Args:
+        client: ipyparallel's.
+        why_dead: What is known without asking.
+    """
+
+    def __init__(self, client: Any, why_dead: Why) -> None:
+        self._client = client
+        self._known = why_dead
+        self._future: Any = None
+        self._asked_at = 0.0
+
+    def __call__(self) -> str:
+        """Why the cluster is gone, or ""."""
+        if reason := self._known():
+            return reason
+        now = time.monotonic()
+        if self._future is not None and not self._future.done():
+            silence_s = now - self._asked_at
+            return "the controller does not answer any more" if silence_s > SILENCE_S else ""
+        if now - self._asked_at > PING_INTERVAL_S:
+            with contextlib.suppress(OSError):
+                self._future = self._client._send(self._client._query_stream, "connection_request")
+                self._asked_at = now
+        return ""

@@ -1,0 +1,250 @@
+"""From a number of ranks to ranks that are ready: start the supervisor, wait, explain failures."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from tutorial_lib.cluster import mpi_flavour, runtime
+from tutorial_lib.cluster.connection import Connection, join, open_client, registered
+from tutorial_lib.cluster.errors import ClusterError, MpiError, StartError
+from tutorial_lib.cluster.live_line import LiveLine
+from tutorial_lib.cluster.obituary import cause_of_death
+from tutorial_lib.cluster.profiles import profile_folder
+from tutorial_lib.cluster.ranks import count
+from tutorial_lib.cluster.runtime import ClusterFolder, ClusterRecord
+
+POLL_S = 0.02
+STOP_TIMEOUT_S = 12.0  # the supervisor itself takes at most 9 s
+NEWS_TIMEOUT_S = 2.0  # for the supervisor to notice that mpiexec has ended
+LOG_LINES = 20
+
+
+def plan(n: int, profile: str, owner: int | None) -> ClusterFolder:
+    """Make the folder of a new cluster, with the record of what is to run.
+
+    Args:
+        n: Number of ranks.
+        profile: Name of the profile.
+        owner: The process whose end is the cluster's; None for one that outlives its starter.
+
+    Raises:
+        MpiError: There is no MPI.
+        ClusterError: There is no such profile.
+    """
+    configuration = profile_folder(profile)
+    mpi = mpi_flavour.detect()
+    folder = runtime.create(profile)
+
+    def program(name: str, config: str, *options: str) -> list[str]:
+        files = [f"--profile-dir={folder.path}", f"--config={configuration / config}"]
+        return [sys.executable, "-m", f"tutorial_lib.cluster.{name}", *options, *files]
+
+    folder.write_record(
+        ClusterRecord(
+            profile=profile,
+            n=n,
+            mpi=str(mpi),
+            environment=mpi.environment,
+            controller_command=program("controller", "ipcontroller_config.py"),
+            engines_command=mpi.command(n, *program("engine", "ipengine_config.py", "--mpi")),
+            owner=owner,
+        )
+    )
+    return folder
+
+
+@dataclass
+class Supervised:
+    """A cluster whose supervisor this process has started.
+
+    Attributes:
+        folder: The cluster's, with its record.
+        events: What the supervisor has told.
+    """
+
+    folder: ClusterFolder
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.record = self.folder.read_record()
+        # A test's own marks would have the engines think that they are tests.
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+        with self.folder.log("supervisor").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tutorial_lib.cluster.supervisor", str(self.folder.path)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                env={**environment, **self.record.environment},
+            )
+        self._listener = threading.Thread(target=self._listen, name="supervisor", daemon=True)
+        self._listener.start()
+        self._has_left = False
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.events.append(json.loads(line))
+        self.events.append({"event": "gone", "reason": "its supervisor has ended"})
+
+    def why_dead(self) -> str:
+        """Why the cluster is gone, or "" while it lives."""
+        reasons = (event["reason"] for event in self.events if "reason" in event)
+        return next(reasons, "")
+
+    def told(self, event: str, timeout_s: float = 0) -> dict[str, Any]:
+        """What the supervisor told of an event; empty when it has not happened.
+
+        Args:
+            event: Its name.
+            timeout_s: How long to wait for it, in seconds.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            for told in self.events:
+                if told["event"] == event:
+                    return told
+            if time.monotonic() >= deadline:
+                return {}
+            time.sleep(POLL_S)
+
+    def stop(self) -> None:
+        """End the cluster, and wait until nothing of it is left."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(b"stop\n")
+            self._process.stdin.close()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # its controller and engines notice, and end
+            self._process.wait()
+        self._listener.join(STOP_TIMEOUT_S)
+        self._process.stdout.close()
+        self.folder.remove()
+
+    def leave(self) -> None:
+        """Let the cluster run on without this process."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process.returncode = 0  # nobody waits for it any more
+
+
+def start(n: int, profile: str, owner: int | None, timeout_s: float) -> Connection:
+    """Start ranks and wait until they are ready.
+
+    Args:
+        n: Number of ranks.
+        profile: Name of the profile.
+        owner: The process whose end is the cluster's; None for one that outlives its starter,
+            where the connection's ``close`` leaves the cluster running.
+        timeout_s: How long it may take, in seconds.
+
+    Returns:
+        A connection to ranks that have passed an all-reduce.
+
+    Raises:
+        StartError: They did not come up: the message says which rank and why.
+        MpiError: There is no MPI, or it does not fit mpi4py.
+    """
+    began = time.monotonic()
+    line = LiveLine()
+    line.show(f"starting {count(n)}")
+    supervised = Supervised(plan(n, profile, owner))
+    try:
+        connection = _wait_until_ready(supervised, line, began + timeout_s)
+    except BaseException:
+        supervised.stop()
+        raise
+    threads = connection.information[0].threads
+    line.end(
+        f"{count(n)} ready in {time.monotonic() - began:.1f} s: {supervised.record.mpi}, "
+        f"{threads} thread{'' if threads == 1 else 's'} each"
+    )
+    return connection
+
+
+def _wait_until_ready(supervised: Supervised, line: LiveLine, deadline: float) -> Connection:
+    folder, n = supervised.folder, supervised.record.n
+    client = None
+    try:
+        while client is None:
+            try:
+                client = open_client(folder.client_file, max(1.0, deadline - time.monotonic()))
+            except (OSError, ValueError):
+                _check(supervised, deadline, set())
+                time.sleep(POLL_S)
+        while len(known := registered(client)) < n:
+            line.show(f"starting {count(n)}: {len(known)}/{n} engines")
+            _check(supervised, deadline, set(known))
+            time.sleep(POLL_S)
+        line.show(f"starting {count(n)}: {n}/{n} engines")
+        left_s = max(1.0, deadline - time.monotonic())
+        engines, information = join(client, known, supervised.why_dead, left_s)
+    except BaseException as error:
+        if client is not None:
+            client.close(linger=0)
+        if isinstance(error, MpiError):
+            raise MpiError(
+                f"{error}; they were started by {supervised.record.engines_command[0]}, which is "
+                f"{supervised.record.mpi}. mpiexec and mpi4py must belong to the same MPI"
+            ) from None
+        if isinstance(error, ClusterError) and not isinstance(error, StartError):
+            raise StartError(_explain(supervised, str(error), set())) from error
+        raise
+
+    def close() -> None:
+        client.close(linger=0)
+        if supervised.record.owner is None:
+            supervised.leave()
+        else:
+            supervised.stop()
+
+    def cause(rank: int) -> str:
+        news = supervised.told("ranks ended", NEWS_TIMEOUT_S)
+        pid = information[rank].pid
+        return cause_of_death(news.get("log", ""), rank, pid, news.get("code"))
+
+    return Connection(client, engines, information, supervised.why_dead, close, cause)
+
+
+def _check(supervised: Supervised, deadline: float, known: set[int]) -> None:
+    """Raise when starting has failed or takes too long."""
+    if news := supervised.told("ranks ended"):
+        raise StartError(_explain(supervised, f"mpiexec ended with {news['status']}", known))
+    if reason := supervised.why_dead():
+        raise StartError(_explain(supervised, reason, known))
+    if time.monotonic() > deadline:
+        raise StartError(_explain(supervised, "it took too long", known))
+
+
+def _explain(supervised: Supervised, reason: str, known: set[int]) -> str:
+    """Say which ranks are missing, how far they came, and what their logs say last."""
+    folder, record = supervised.folder, supervised.record
+    logs = supervised.told("ending").get("logs") or folder.log_tails()
+    told = supervised.told("ending").get("reports", {})
+    reports = {int(rank): report for rank, report in told.items()} or folder.reports()
+    missing = [rank for rank in range(record.n) if rank not in known]
+    parts = [f"{len(known)} of {count(record.n)} came up: {reason}"]
+    for rank in missing[:4]:
+        report = reports.get(rank)
+        stage = f"process {report['pid']}, {report['stage']}" if report else "did not start"
+        parts.append(f"rank {rank}: {stage}")
+    names = [f"rank-{rank}" for rank in missing if logs.get(f"rank-{rank}")][:2]
+    names += ["mpiexec"] + ([] if reports else ["controller", "supervisor"])
+    tails = {name: "\n".join(logs.get(name, "").splitlines()[-LOG_LINES:]) for name in names}
+    parts += [f"--- {name}.log\n{tail}" for name, tail in tails.items() if tail]
+    parts.append(f"command: {shlex.join(record.engines_command)}")
+    return "\n".join(parts)

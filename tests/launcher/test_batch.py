@@ -68,6 +68,14 @@ def test_what_is_up_to_date_is_skipped_until_something_changes(write_chapter, ou
     ).ran == ["02_b"]
 
 
+def test_a_file_that_a_chapter_finds_and_leaves_stays_its_file(write_chapter, outputs, said):
+    keep = "p = pathlib.Path(output_dir, 'once'); p.exists() or p.touch()"
+    chapter = write_chapter("01_a", "import pathlib", keep)
+    for _ in range(2):
+        result = run_notebooks([chapter], outputs, force=True, say=said.append)
+        assert "once" in names(result)
+
+
 def test_a_failing_chapter_is_explained_and_the_others_still_run(write_chapter, outputs, said):
     bad = write_chapter("01_bad", "print('before')", "number = 1\nnumber / 0", "print('after')")
     good = write_chapter("02_good")

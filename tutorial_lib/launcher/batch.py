@@ -97,7 +97,7 @@ def run_notebooks(
                 continue
             started_s = time.monotonic()
             before = snapshot(output_dir)
-            ledger.forget(chapter)
+            older = ledger.forget(chapter)
             failure = _run_one(chapter, output_dir, settings[chapter.name])
             took_s = time.monotonic() - started_s
             if failure:
@@ -105,7 +105,7 @@ def run_notebooks(
                 say(f"{chapter.name:{width}}  FAILED after {took_s:.0f} s")
                 continue
             after = snapshot(output_dir)
-            made = [name for name in after if after[name] != before.get(name)]
+            made = [n for n in after if n in older or after[n] != before.get(n)]
             ledger.record(chapter, mark, made)
             result.ran.append(chapter.name)
             say(f"{chapter.name:{width}}  done in {took_s:.0f} s")
@@ -195,6 +195,7 @@ def _run_one(chapter: Chapter, output_dir: Path, parameters: dict[str, Any]) -> 
             language="python",
             progress_bar=bar,
             cwd=chapter.path.parent,
+            extra_arguments=["--log-level=ERROR"],  # no advice about kernels between our lines
         )
     except (PapermillExecutionError, DeadKernelError) as error:
         partial.replace(failed)

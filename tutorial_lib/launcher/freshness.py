@@ -70,11 +70,18 @@ class Ledger:
         names = {name for c in chapters if c.name in runs for name in runs[c.name]["files"]}
         return [self.output_dir / name for name in sorted(names)]
 
-    def forget(self, chapter: Chapter) -> None:
-        """Drop what is known of a chapter, because it is about to run."""
+    def forget(self, chapter: Chapter) -> set[str]:
+        """Drop what is known of a chapter, because it is about to run.
+
+        Returns:
+            The files that it made so far; it may leave some of them as they are this time.
+        """
         runs = self._read()
-        if runs.pop(chapter.name, None) is not None:
-            self._write(runs)
+        run = runs.pop(chapter.name, None)
+        if run is None:
+            return set()
+        self._write(runs)
+        return set(run["files"])
 
     def record(self, chapter: Chapter, mark: str, files: Sequence[str]) -> None:
         """Note that a chapter ended well."""

@@ -143,7 +143,8 @@ class CntkReader:
         place = np.empty(len(chunks), dtype=np.int64)
         place[chunks] = np.arange(len(chunks))
         chunk_of_line = np.searchsorted(starts, order, side="right") - 1
-        return order[place[chunk_of_line] % workers == rank]
+        mine: npt.NDArray[np.int64] = order[place[chunk_of_line] % workers == rank]
+        return mine
 
     def state_dict(self) -> ReaderState:
         """Where this worker stands."""

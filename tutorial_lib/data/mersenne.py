@@ -56,10 +56,13 @@ class MersenneTwister64:
         new[MIDDLE:-1] = new[: MIDDLE - 1] ^ _twist(old[MIDDLE:-1], old[MIDDLE + 1 :])
         new[-1:] = new[MIDDLE - 1 : MIDDLE] ^ _twist(old[-1:], new[:1])
         self._state = new
-        x = new ^ ((new >> np.uint64(29)) & np.uint64(0x5555_5555_5555_5555))
+        x: npt.NDArray[np.uint64] = new ^ (
+            (new >> np.uint64(29)) & np.uint64(0x5555_5555_5555_5555)
+        )
         x = x ^ ((x << np.uint64(17)) & np.uint64(0x71D6_7FFF_EDA6_0000))
         x = x ^ ((x << np.uint64(37)) & np.uint64(0xFFF7_EEE0_0000_0000))
-        return x ^ (x >> np.uint64(43))
+        x = x ^ (x >> np.uint64(43))
+        return x
 
     def shuffle(self, items: MutableSequence[Any]) -> None:
         """Shuffle in place as CNTK's reader does.

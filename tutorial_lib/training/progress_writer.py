@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from tutorial_lib.learners.learner import Learner
 
 
@@ -87,8 +85,8 @@ class Tally:
         self._totals = Totals(
             before.samples + samples,
             before.updates + 1,
-            _add_in_float32(before.loss, loss),
-            _add_in_float32(before.metric, metric),
+            before.loss + loss,
+            before.metric + metric,
         )
         if not self._is_due(self._totals.updates):
             return None
@@ -230,8 +228,3 @@ class ProgressWriter(ABC):
 def per_sample(total: float, samples: float) -> float:
     """Return the average, 0 over no samples."""
     return total / samples if samples > 0 else 0.0
-
-
-def _add_in_float32(total: float, value: float) -> float:
-    # CNTK keeps a running total in the loss's own precision, and the digits it prints show it.
-    return float(np.float32(total) + np.float32(value))

@@ -7,6 +7,8 @@ answer arrives whatever the reader's code does.
 from __future__ import annotations
 
 import ast
+import contextlib
+import inspect
 import io
 import signal
 import sys
@@ -21,29 +23,38 @@ from tutorial_lib.cluster.values import encode
 
 Answer = dict[str, Any]
 
+_class_files: dict[str, str] = {}  # where the cells' classes are defined
+_python_getfile = inspect.getfile
 
-def run_cell(source: str, number: int) -> Answer:
+
+def run_cell(source: str, number: int, heading: str = "") -> Answer:
     """Run a cell's source in the engine's namespace.
 
     Args:
         source: As the reader wrote it; IPython's magics and ``!`` work.
         number: The cell's execution count in the notebook, shown in tracebacks.
+        heading: The magic's line above the source in the notebook, if there is one: line numbers
+            count from it, as the notebook's do.
 
     Returns:
         An answer with the value of the last expression.
     """
     shell = _shell()
+    text = shell.transform_cell(source)  # drops empty lines at the start
+    above = f"# {heading}\n" if heading else ""
+    above += "\n" * (len(source) - len(source.lstrip("\n")))
     # Registered as a file, so that tracebacks and inspect.getsource find the lines.
-    transformed = shell.transform_cell(source)
-    filename = shell.compile.cache(transformed, number, raw_code=source)
+    filename = shell.compile.cache(above + text, number, raw_code=above + source)
 
     def work() -> object:
-        statements, expression = _compile(shell, transformed, filename)
+        tree = ast.increment_lineno(ast.parse(text, filename), above.count("\n"))
+        remember_classes(tree, filename)
+        statements, expression = _compile(shell, tree, filename, is_silenced(text))
         if statements is not None:
             exec(statements, shell.user_ns)
         return eval(expression, shell.user_ns) if expression is not None else None
 
-    return answer(work, filename)
+    return answer(work, filename, above.count("\n"))
 
 
 def call(function: Callable[..., object], arguments: tuple[object, ...]) -> Answer:
@@ -78,12 +89,13 @@ def pull(expression: str) -> Answer:
     return answer(lambda: eval(expression, _shell().user_ns), "<string>")
 
 
-def answer(work: Callable[[], object], filename: str = "") -> Answer:
+def answer(work: Callable[[], object], filename: str = "", lines_above: int = 0) -> Answer:
     """Do some work that Ctrl-C can interrupt, and make an answer of what comes of it.
 
     Args:
         work: To do.
         filename: Where the reader's own code is, to leave out the frames around it.
+        lines_above: Lines above that code that a syntax error does not count.
 
     Returns:
         "status", "time" of the end in seconds since the epoch, and the packed value or the
@@ -100,17 +112,18 @@ def answer(work: Callable[[], object], filename: str = "") -> Answer:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         result = {"status": "ok", "time": time.time(), **encode(value)}
     except BaseException as error:
-        result = {"status": "error", "time": time.time(), **_describe(error, filename)}
+        result = {"status": "error", "time": time.time(), **_describe(error, filename, lines_above)}
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     return result  # the engine's own handler comes back when the answer is on its way
 
 
-def _compile(shell: Any, source: str, filename: str) -> tuple[CodeType | None, CodeType | None]:
+def _compile(
+    shell: Any, tree: ast.Module, filename: str, is_silent: bool
+) -> tuple[CodeType | None, CodeType | None]:
     """Compile a cell's statements and, apart, the last expression, whose value is shown."""
-    tree = ast.parse(source, filename)
     expression = None
-    if tree.body and isinstance(tree.body[-1], ast.Expr) and not is_silenced(source):
+    if tree.body and isinstance(tree.body[-1], ast.Expr) and not is_silent:
         last = tree.body.pop()
         assert isinstance(last, ast.Expr)
         expression = shell.compile(ast.Expression(last.value), filename, "eval")
@@ -133,11 +146,15 @@ def is_silenced(source: str) -> bool:
     return last == ";"
 
 
-def _describe(error: BaseException, filename: str) -> Answer:
+def _describe(error: BaseException, filename: str, lines_above: int) -> Answer:
     """An error's name, message, line in the reader's code, and traceback from there on."""
     trace = _reader_part(error.__traceback__, filename)
-    is_syntax = isinstance(error, SyntaxError) and trace is None
     shown = trace if trace is not None else error.__traceback__
+    line = trace.tb_lineno if trace is not None else None
+    is_syntax = isinstance(error, SyntaxError) and trace is None
+    if isinstance(error, SyntaxError) and trace is None and error.lineno is not None:
+        error.lineno += lines_above if error.filename == filename else 0
+        line = error.lineno
     try:
         shell = _shell()
         if is_syntax:
@@ -153,10 +170,30 @@ def _describe(error: BaseException, filename: str) -> Answer:
     return {
         "name": type(error).__name__,
         "message": message,
-        "line": getattr(error, "lineno", None) if is_syntax else trace and trace.tb_lineno,
+        "line": line,
         "traceback": list(lines),
         "is_interrupt": isinstance(error, KeyboardInterrupt),
     }
+
+
+def remember_classes(tree: ast.Module, filename: str) -> None:
+    """Let ``inspect.getsource`` find the classes of a cell, which Python looks up by module.
+
+    Args:
+        tree: The cell.
+        filename: Under which its source is registered.
+    """
+    names = {node.name: filename for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    _class_files.update(names)
+    if inspect.getfile is not _getfile:
+        inspect.getfile = _getfile  # type: ignore[assignment]
+
+
+def _getfile(value: Any) -> str:
+    if isinstance(value, type) and value.__module__ == "__main__":
+        with contextlib.suppress(KeyError):
+            return _class_files[value.__qualname__.split(".")[0]]
+    return _python_getfile(value)
 
 
 def _reader_part(trace: TracebackType | None, filename: str) -> TracebackType | None:

@@ -9,6 +9,7 @@ far it has come; and it ends when its cluster's supervisor does.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -16,6 +17,7 @@ import pickle
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -35,6 +37,8 @@ THREAD_VARIABLES = (
 )
 CONTROLLER_WAIT_S = 60.0
 GRACE_S = 2.5
+
+_is_told_to_stop = False
 
 
 def launched_number(names: tuple[str, ...]) -> int | None:
@@ -83,10 +87,16 @@ def main() -> None:
         folder.report(rank, "waiting for the controller")
         _wait_for_controller(folder.engine_file)
         folder.report(rank, "registering")
+    code: object = 0
     try:
         engine_class.launch_instance()
-    finally:
-        _close()
+    except SystemExit as end:
+        code = end.code
+    except RuntimeError:
+        if not _is_told_to_stop:  # then tornado complains that its loop was stopped
+            traceback.print_exc()
+            code = 1
+    _close(code if isinstance(code, int) else 1 if code else 0)
 
 
 def _cluster_folder() -> ClusterFolder | None:
@@ -139,6 +149,8 @@ def _engine_class() -> Any:
             )
 
         def _signal_stop(self, sig: int, frame: FrameType | None) -> None:
+            global _is_told_to_stop
+            _is_told_to_stop = True
             lifeline.end_within(GRACE_S, 0)
             super()._signal_stop(sig, frame)  # type: ignore[no-untyped-call]
 
@@ -203,11 +215,24 @@ def _end() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _close() -> None:
-    """Take the process group down before the interpreter takes its threads down."""
-    lifeline.end_within(GRACE_S, 0)
+def _close(code: int) -> None:
+    """End in order: the process group, what else has registered, MPI; then at once.
+
+    The interpreter's own end is skipped: with torch loaded it takes a second, and threads of
+    native libraries may meet an interpreter that is half gone.
+    """
+    lifeline.end_within(GRACE_S, code)
     if session := sys.modules.get("tutorial_lib.distributed.session"):
         session.stop()
+    atexit._run_exitfuncs()
+    from mpi4py import MPI
+
+    if not MPI.Is_finalized():
+        MPI.Finalize()
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is not None:
+            stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

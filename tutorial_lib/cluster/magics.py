@@ -38,7 +38,12 @@ class RanksMagics(Magics):
             raise UsageError(f"--push: the notebook has no variable {missing[0]!r}")
         if names:
             ranks.push({name: shell.user_ns[name] for name in names}, chosen)
-        values = ranks.run(source, ranks=chosen, number=shell.displayhook.prompt_count)
+        values = ranks.run(
+            source,
+            ranks=chosen,
+            number=shell.displayhook.prompt_count,
+            heading=f"%%ranks {line}".strip(),
+        )
         return values if any(value is not None for value in values.values()) else None
 
 

@@ -63,6 +63,7 @@ class Ranks:
         *arguments: object,
         ranks: Iterable[int] | None = None,
         number: int = 0,
+        heading: str = "",
     ) -> dict[int, Any]:
         """Run code, or call a function, on the ranks, and show what they print.
 
@@ -71,6 +72,7 @@ class Ranks:
             *arguments: For the function.
             ranks: Which ones; None for all.
             number: For source: the cell's execution count, shown in tracebacks.
+            heading: For source: the line above it in its cell, for line numbers to agree.
 
         Returns:
             By rank, the value of the last expression, or what the function returned. A value
@@ -83,7 +85,7 @@ class Ranks:
             KeyboardInterrupt: Interrupted here; the ranks have been interrupted too.
         """
         if isinstance(code, str):
-            return self._run(ranks, cell.run_cell, code, number)
+            return self._run(ranks, cell.run_cell, code, number, heading)
         return self._run(ranks, cell.call, code, arguments)
 
     def push(self, variables: Mapping[str, object], ranks: Iterable[int] | None = None) -> None:

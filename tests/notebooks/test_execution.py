@@ -65,7 +65,11 @@ def papermill(source: Path, target: Path, values: dict[str, object], folder: Pat
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=folder,
-            env={**os.environ, "IPYTHONDIR": str(folder / "ipython")},
+            env={
+                **os.environ,
+                "IPYTHONDIR": str(folder / "ipython"),
+                "GAN_TUTORIAL_RUNTIME_DIR": str(folder / "runtime"),  # joins no other's ranks
+            },
         )
         try:
             process.wait(LIMIT_S)

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import tutorial_lib
+from tutorial_lib.cluster.errors import ClusterError
 from tutorial_lib.data.errors import DataError
 from tutorial_lib.launcher.errors import CommandError
 
@@ -28,7 +29,7 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             typer.echo("gan-tutorial: interrupted", err=True)
             raise typer.Exit(INTERRUPTED) from None
-        except (CommandError, DataError) as error:
+        except (CommandError, ClusterError, DataError) as error:
             typer.echo(f"gan-tutorial: {error}", err=True)
             raise typer.Exit(1) from error
 
@@ -169,6 +170,55 @@ def sample_command(
     from tutorial_lib.launcher.sample import sample
 
     typer.echo(sample(file, out, rows, cols, seed))
+
+
+cluster = typer.Typer(
+    no_args_is_help=True,
+    help=(
+        "Ranks that run on their own, until you stop them.\n\n"
+        "A notebook starts the ranks that it needs and ends them with itself. Start some here to "
+        "keep them, and what they hold, when the notebook's kernel is restarted: the notebook "
+        "joins them."
+    ),
+)
+app.add_typer(cluster, name="cluster")
+Profile = Annotated[str, typer.Option(help="Which profile of cluster_profiles/ starts them.")]
+
+
+@cluster.command(epilog="Example: gan-tutorial cluster start -n 4")
+def start(
+    ranks: Annotated[int, typer.Option("--ranks", "-n", min=1, help="How many.")] = 2,
+    profile: Profile = "mpi",
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=1, help="Give up after so many seconds.")
+    ] = 60.0,
+) -> None:
+    """Start MPI ranks, and return when all of them have passed an all-reduce."""
+    from tutorial_lib.cluster import start_cluster
+
+    typer.echo(start_cluster(ranks, profile, timeout_s))
+
+
+@cluster.command()
+def status() -> None:
+    """List the ranks that run on this machine; the exit status is 1 if there are none."""
+    from tutorial_lib.cluster import cluster_status
+
+    running = cluster_status()
+    for one in running:
+        typer.echo(one)
+    if not running:
+        typer.echo("no ranks are running")
+        raise typer.Exit(1)
+
+
+@cluster.command()
+def stop(profile: Profile = "mpi") -> None:
+    """Stop ranks that run on their own; those of a notebook are left to it."""
+    from tutorial_lib.cluster import stop_cluster
+
+    stopped = stop_cluster(profile)
+    typer.echo(f"stopped {stopped}" if stopped else "nothing to stop")
 
 
 data = typer.Typer(no_args_is_help=True, help="MNIST as files, for other programs.")

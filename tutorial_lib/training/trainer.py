@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from tutorial_lib.distributed.data_parallel import data_parallel
 from tutorial_lib.learners.data_parallel import DistributedLearner
 from tutorial_lib.learners.learner import Learner
 from tutorial_lib.training.progress import ProgressPrinter
 
-# (n_local,) losses, or such losses and a metric of the same shape
-PerSample = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
+# (n_local,) losses, or such losses and a metric of the same shape, or several by name
+PerSample = (
+    torch.Tensor
+    | tuple[torch.Tensor, torch.Tensor]
+    | tuple[torch.Tensor, Mapping[str, torch.Tensor]]
+)
 Criterion = Callable[..., PerSample]
+
+METRIC = "metric"  # the name of the one metric that has none
+_LOSS, _SAMPLES = "loss per sample", "number of samples"
 
 
 class Trainer:
@@ -29,7 +39,8 @@ class Trainer:
     Args:
         model: What is trained; the learners' parameters are its own.
         criterion: ``criterion(model, *args)`` returns one loss per sample, (n_local,), or the
-            losses and a metric per sample. It must call the model it is given, exactly once.
+            losses and a metric per sample, or the losses and a dict of metrics, which has the
+            same names on all ranks. It must call the model it is given, exactly once.
         parameter_learners: A learner or several; no parameter in two of them.
         progress_writers: Told of every minibatch.
 
@@ -56,8 +67,9 @@ class Trainer:
         self.parameter_learners = list(parameter_learners)
         self.progress_writers = list(progress_writers)
         self.total_number_of_samples_seen = 0
-        self._sums = [0.0, 0.0, 0.0]  # loss, metric, samples of the last minibatch
-        self._has_metric = False
+        self._loss_sum = 0.0  # of the last minibatch, and so are the following
+        self._samples = 0
+        self.previous_minibatch_metric_sums: dict[str, float] = {}
         self._model = model
         self._check_parameters()
         self._distributed = [
@@ -80,49 +92,69 @@ class Trainer:
         **Distributed:** collective when a learner is distributed; the averages and counts are
         then equal on all ranks.
         """
+        return self.train_pieces([args])
+
+    def train_pieces(self, pieces: Sequence[tuple[Any, ...]]) -> bool:
+        """Train on one minibatch that comes in pieces: their gradients are added up.
+
+        For minibatches whose activations don't fit into memory at once. The ranks exchange
+        gradients with the last piece only.
+
+        Args:
+            pieces: One or more, each as for ``train_minibatch``; their number may differ between
+                ranks.
+
+        Returns:
+            As ``train_minibatch``.
+
+        **Distributed:** as ``train_minibatch``.
+        """
         for learner in self.parameter_learners:
             for parameter in learner.parameters:
                 parameter.grad = None
-        result = self.criterion(self._model, *args)
-        losses, metrics = result if isinstance(result, tuple) else (result, None)
-        self._has_metric = metrics is not None
-        sums = torch.zeros(3, dtype=torch.float64)
-        sums[0] = losses.detach().sum()
-        if metrics is not None:
-            sums[1] = metrics.detach().sum()
-        sums[2] = losses.numel()
-        # Starts now and travels while backward computes.
-        summing = dist.all_reduce(sums, async_op=True) if self._distributed else None
-        losses.sum().backward()
-        if summing is not None:
+        sums = None
+        for number, args in enumerate(pieces, 1):
+            is_last = number == len(pieces)
+            with _alone(self._model) if not is_last else nullcontext():
+                losses, metrics = _as_metrics(self.criterion(self._model, *args))
+                own = torch.stack([value.detach().sum().double() for value in metrics.values()])
+                sums = own if sums is None else sums + own
+                if is_last and self._distributed:
+                    # Starts now and travels while backward computes.
+                    summing = dist.all_reduce(sums, async_op=True)
+                losses.sum().backward()
+        assert sums is not None
+        if self._distributed:
+            assert summing is not None  # only a rank outside the group gets no work
             summing.wait()
-        self._sums = sums.tolist()
-        samples = self.previous_minibatch_sample_count
-        if samples == 0:
+        named = dict(zip(metrics, sums.tolist(), strict=True))
+        self._loss_sum, self._samples = named.pop(_LOSS), int(named.pop(_SAMPLES))
+        self.previous_minibatch_metric_sums = named
+        if self._samples == 0:
             return False
-        updated = [learner.update(samples) for learner in self.parameter_learners]
-        self.total_number_of_samples_seen += samples
+        updated = [learner.update(self._samples) for learner in self.parameter_learners]
+        self.total_number_of_samples_seen += self._samples
         for writer in self.progress_writers:
-            writer.update(samples, self._sums[0], self._sums[1] if self._has_metric else None)
+            writer.update(self._samples, self._loss_sum, named.get(METRIC))
         return any(updated)
 
     @property
     def previous_minibatch_sample_count(self) -> int:
         """Samples of the last minibatch; of all ranks when a learner is distributed."""
-        return int(self._sums[2])
+        return self._samples
 
     @property
     def previous_minibatch_loss_average(self) -> float:
         """Mean loss per sample of the last minibatch, before its update; nan if it was empty."""
-        return self._average(0)
+        return self._average(self._loss_sum)
 
     @property
     def previous_minibatch_evaluation_average(self) -> float:
         """Mean metric per sample of the last minibatch, before its update; nan without one."""
-        return self._average(1) if self._has_metric else float("nan")
+        return self._average(self.previous_minibatch_metric_sums.get(METRIC, math.nan))
 
-    def _average(self, place: int) -> float:
-        return self._sums[place] / self._sums[2] if self._sums[2] else float("nan")
+    def _average(self, total: float) -> float:
+        return total / self._samples if self._samples else math.nan
 
     def summarize_training_progress(self) -> None:
         """Let the progress writers print their summary and start afresh."""
@@ -151,3 +183,17 @@ class Trainer:
                 "Cannot use a non-distributed learner for some parameters together with a "
                 "distributed learner for other parameters, in a single Trainer."
             )
+
+
+def _alone(model: nn.Module) -> AbstractContextManager[None]:
+    """Within the block, backward adds to this rank's own gradients and sends nothing."""
+    return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
+
+
+def _as_metrics(result: PerSample) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Split a criterion's result into the losses and all that is to be summed up, by name."""
+    losses, metrics = result if isinstance(result, tuple) else (result, {})
+    if isinstance(metrics, torch.Tensor):
+        metrics = {METRIC: metrics}
+    counted = {_LOSS: losses, _SAMPLES: torch.tensor(losses.numel(), device=losses.device)}
+    return losses, {**counted, **dict(sorted(metrics.items()))}

@@ -13,4 +13,4 @@ c.Cluster.delay = 0
 c.MPILauncher.mpi_cmd = [mpi.mpiexec]
 c.MPILauncher.mpi_args = mpi.arguments()
 c.MPILauncher.environment = mpi.environment
-c.MPIEngineSetLauncher.engine_cmd = [sys.executable, "-m", "tutorial_lib.cluster.engine"]
+c.MPIEngineSetLauncher.engine_cmd = [sys.executable, "-P", "-m", "tutorial_lib.cluster.engine"]

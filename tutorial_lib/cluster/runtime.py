@@ -132,7 +132,10 @@ def runtime_folder() -> Path:
     for base in _bases():
         folder = base / "gan-tutorial"
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            base.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if folder.stat().st_uid != os.getuid():
+                raise PermissionError(f"{folder} belongs to another user")
             with tempfile.TemporaryFile(dir=folder):
                 return folder
         except OSError as error:
@@ -190,8 +193,7 @@ def _bases() -> Iterator[Path]:
         yield Path.home() / "Library" / "Caches"
     else:
         yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    user = os.getuid() if hasattr(os, "getuid") else "user"
-    yield Path(tempfile.gettempdir()) / f"gan-tutorial-{user}"
+    yield Path(tempfile.gettempdir()) / f"user-{os.getuid()}"
 
 
 def _write_json(path: Path, value: object) -> None:

@@ -13,6 +13,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+import psutil
+
 from tutorial_lib.cluster import mpi_flavour, runtime
 from tutorial_lib.cluster.connection import Connection, join, open_client, registered
 from tutorial_lib.cluster.errors import ClusterError, MpiError, StartError
@@ -22,6 +24,8 @@ from tutorial_lib.cluster.profiles import profile_folder
 from tutorial_lib.cluster.ranks import count
 from tutorial_lib.cluster.runtime import ClusterFolder, ClusterRecord
 
+# -P: a reader's own file, random.py for example, must not stand in for Python's.
+PYTHON = (sys.executable, "-P", "-m")
 POLL_S = 0.02
 STOP_TIMEOUT_S = 12.0  # the supervisor itself takes at most 9 s
 NEWS_TIMEOUT_S = 2.0  # for the supervisor to notice that mpiexec has ended
@@ -46,7 +50,7 @@ def plan(n: int, profile: str, owner: int | None) -> ClusterFolder:
 
     def program(name: str, config: str, *options: str) -> list[str]:
         files = [f"--profile-dir={folder.path}", f"--config={configuration / config}"]
-        return [sys.executable, "-m", f"tutorial_lib.cluster.{name}", *options, *files]
+        return [*PYTHON, f"tutorial_lib.cluster.{name}", *options, *files]
 
     folder.write_record(
         ClusterRecord(
@@ -80,7 +84,7 @@ class Supervised:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
         with self.folder.log("supervisor").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tutorial_lib.cluster.supervisor", str(self.folder.path)],
+                [*PYTHON, "tutorial_lib.cluster.supervisor", str(self.folder.path)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -136,9 +140,9 @@ class Supervised:
 
     def leave(self) -> None:
         """Let the cluster run on without this process."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        # Only stdin: closing stdout would wait for the listener, which reads it until the end.
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         self._process.returncode = 0  # nobody waits for it any more
 
 
@@ -226,8 +230,19 @@ def _check(supervised: Supervised, deadline: float, known: set[int]) -> None:
         raise StartError(_explain(supervised, f"mpiexec ended with {news['status']}", known))
     if reason := supervised.why_dead():
         raise StartError(_explain(supervised, reason, known))
+    for rank, report in supervised.folder.reports().items():
+        # MPI itself may not notice: the other ranks wait for this one.
+        if rank not in known and not _is_running(report["pid"]):
+            raise StartError(_explain(supervised, f"rank {rank}'s process has ended", known))
     if time.monotonic() > deadline:
         raise StartError(_explain(supervised, "it took too long", known))
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _explain(supervised: Supervised, reason: str, known: set[int]) -> str:

@@ -90,7 +90,11 @@ class Supervisor:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, FOLDER_VARIABLE: str(self.folder.path)},
+                env={
+                    **os.environ,
+                    FOLDER_VARIABLE: str(self.folder.path),
+                    "IPYTHONDIR": str(self.folder.path / "ipython"),
+                },
             )
         process.returncode = 0  # reaped here, not by Popen
         return process.pid

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch.distributed as dist
 from mpi4py import MPI
+from torch.distributed.constants import default_pg_timeout
 
 from tutorial_lib.distributed.mpi_errors import CollectiveCancelledError, CollectiveError
 from tutorial_lib.distributed.mpi_group import NAME, Group
@@ -36,6 +37,8 @@ def _create(options: Any, backend_options: object) -> Group:
     timeout_s = options.timeout.total_seconds()
     if ranks:
         world = _groups[0]
+        if options.timeout == default_pg_timeout:  # the caller of new_group named none
+            timeout_s = world.timeout_s
         group = Group(options.group_rank, ranks, options.group_id, timeout_s, world)
     else:
         comm = MPI.COMM_WORLD
@@ -86,13 +89,16 @@ def renew() -> None:
     **Distributed:** collective over all ranks, whatever each was doing before.
     """
     opened = groups()
-    default, others = opened[0], {group.group_name: group for group in opened[1:]}
+    default = opened[0]
+    others: dict[tuple[tuple[int, ...], int], Group] = {}  # names may differ between ranks
+    for group in opened[1:]:
+        same = sum(ranks == group.ranks for ranks, _ in others)
+        others[group.ranks, same] = group
     default.open()
-    known: list[list[str]] = [[] for _ in default.ranks]
-    dist.all_gather_object(known, sorted(others), group=default)
-    for name in sorted(others):
-        group = others[name]
-        if all(name in known[rank] for rank in group.ranks):
+    known: list[list[object]] = [[] for _ in default.ranks]
+    dist.all_gather_object(known, list(others), group=default)
+    for key, group in sorted(others.items()):
+        if all(key in known[rank] for rank in group.ranks):
             group.open()
         else:
             group.stop(CollectiveError, "not all its members have it")

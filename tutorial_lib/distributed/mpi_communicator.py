@@ -51,9 +51,8 @@ def duplicate_world(timeout_s: float, check: Callable[[], None] | None = None) -
 def subset(
     world: MPI.Comm,
     ranks: Sequence[int],
-    name: str,
     timeout_s: float,
-    check: Callable[[], None],
+    check: Callable[[], None] | None = None,
 ) -> MPI.Intracomm:
     """A fresh communicator of some ranks.
 
@@ -63,7 +62,6 @@ def subset(
     Args:
         world: Communicator of all ranks, on which they meet.
         ranks: The members, in their new order.
-        name: Of the group; equal on all members.
         timeout_s: How long to wait for the other members, in seconds.
         check: Called while waiting; raises to give up.
 
@@ -75,7 +73,7 @@ def subset(
 
     **Distributed:** collective over the members.
     """
-    tag, size = meeting_tag(name), len(ranks)
+    tag, size = meeting_tag(ranks), len(ranks)
     me = ranks.index(world.rank)
     nothing = bytearray(0)
     step = 1
@@ -86,8 +84,8 @@ def subset(
         ]
         if not wait_until(partial(MPI.Request.Testall, requests), timeout_s, check):
             raise CollectiveTimeoutError(
-                f"rank {world.rank} waited {timeout_s:g} s for the members of the new group "
-                f"{name!r}, ranks {list(ranks)}: make it on all of them, in the same order"
+                f"rank {world.rank} waited {timeout_s:g} s for the members of a new group, ranks "
+                f"{list(ranks)}: make it on all of them, in the same order"
             )
         step *= 2
     everybody = MPI.COMM_WORLD.Get_group()

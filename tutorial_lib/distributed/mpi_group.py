@@ -83,7 +83,7 @@ class Group(Reductions, Exchange, Messages):
             self._comm = mpi_communicator.duplicate_world(self.timeout_s, self.check)
         else:
             self._comm = mpi_communicator.subset(
-                self.world._comm, self.ranks, self._name, self.timeout_s, self.check
+                self.world._comm, self.ranks, self.timeout_s, self.check
             )
         self.sequence = 0
 

@@ -21,9 +21,9 @@ TAG_LIMIT = int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767)
 REPORT_TAG, ANSWER_TAG = TAG_LIMIT, TAG_LIMIT - 1
 
 
-def meeting_tag(name: str) -> int:
+def meeting_tag(ranks: Sequence[int]) -> int:
     """Tag on which the members of a group that is being made meet."""
-    return TAG_LIMIT - 2 - crc32(name.encode()) % 4096
+    return TAG_LIMIT - 2 - crc32(str(list(ranks)).encode()) % 4096
 
 
 class Messages(Operations):

@@ -16,7 +16,8 @@ from mpi4py import MPI
 
 from tutorial_lib.distributed.mpi_wait import MOVED_S
 
-TICK_S = 0.0005
+SHORTEST_PAUSE_S = 0.0005
+LONGEST_PAUSE_S = 0.02
 
 
 class Polled(Protocol):
@@ -77,8 +78,11 @@ class Progress:
             self._thread.join()
 
     def _run(self) -> None:
+        busy = time.perf_counter()
         while not self._is_stopping:
-            self._wake.wait()
+            if not self._wake.is_set():
+                self._wake.wait()
+                busy = time.perf_counter()
             moved = False
             for work in list(self._works):
                 before = time.perf_counter()
@@ -88,8 +92,11 @@ class Progress:
                 self._works = [work for work in self._works if not _is_over(work)]
                 if not self._works and not self._is_stopping:
                     self._wake.clear()
-            if not moved:
-                time.sleep(TICK_S)
+            now = time.perf_counter()
+            if moved:
+                busy = now
+            else:
+                time.sleep(min(max((now - busy) / 50, SHORTEST_PAUSE_S), LONGEST_PAUSE_S))
 
 
 def _is_over(work: Polled) -> bool:

@@ -68,10 +68,13 @@ class Reductions(Operations):
             self.allgather([lists], [entries]).wait()
             gathered.append(torch.cat(lists))
         indices, values = gathered
-        total = torch.sparse_coo_tensor(indices.t(), values.to(how.dtype), mine.shape).coalesce()
+        total = torch.sparse_coo_tensor(
+            indices.t(), values.to(how.dtype), mine.shape, check_invariants=True
+        ).coalesce()
         if how.is_mean:
             types.divide(total.values(), self.size())
-        tensor.detach().copy_(total.to(tensor.dtype))
+        with torch.no_grad():
+            tensor.copy_(total.to(tensor.dtype))
         return self.begin("all_reduce", [], [], opts, result=[tensor])
 
     def reduce(self, tensors: Tensors, opts: Any) -> Work:
@@ -142,6 +145,8 @@ class Reductions(Operations):
             values = values * op.factor
 
         def post(comm: MPI.Comm) -> MPI.Request:
-            return comm.Ireduce_scatter_block(types.spec(values), types.spec(target), how.mpi_op)
+            source = types.spec(values)
+            source[1] = target.numel()
+            return comm.Ireduce_scatter_block(source, types.spec(target), how.mpi_op)
 
         return Part(post, lambda: self._deliver(target, output, how))

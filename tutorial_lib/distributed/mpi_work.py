@@ -196,6 +196,9 @@ class Work(dist.Work):
             while not self.test():
                 if pace.pause() > deadline:
                     self._time_out(timeout_s)
+        except KeyboardInterrupt:
+            mpi_progress.attend(self)  # the wait is given up, the operation cannot be
+            raise
         finally:
             self.is_waited_for = False
 

@@ -1,0 +1,395 @@
+"""Waits over MPI: time-outs, cancels, interrupts, futures, overlap, and starting over."""
+
+import os
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from checks import run_checks
+from mpi4py import MPI
+from torch.nn.parallel import DistributedDataParallel
+
+from tutorial_lib.distributed import mpi_backend
+from tutorial_lib.distributed.mpi_errors import (
+    CollectiveCancelledError,
+    CollectiveError,
+    CollectiveTimeoutError,
+)
+from tutorial_lib.distributed.mpi_store import Store
+from tutorial_lib.distributed.mpi_work import PolledFuture
+
+warnings.filterwarnings("error")
+
+WORLD = MPI.COMM_WORLD
+RANK, SIZE = WORLD.rank, WORLD.size
+LAST = SIZE - 1
+
+
+def seconds(value: float) -> timedelta:
+    return timedelta(seconds=value)
+
+
+def all_reduce_works(group: dist.ProcessGroup | None = None) -> None:
+    tensor = torch.ones(1000)
+    dist.all_reduce(tensor, group=group)
+    assert tensor.eq(dist.get_world_size(group)).all()
+
+
+def nothing_is_pending_soon() -> None:
+    deadline = time.monotonic() + 5
+    while mpi_backend.pending() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert mpi_backend.pending() == []
+
+
+@contextmanager
+def takes(at_least_s: float, at_most_s: float) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    elapsed_s = time.perf_counter() - start
+    assert at_least_s <= elapsed_s <= at_most_s, f"took {elapsed_s:.2f} s"
+
+
+def a_time_out_says_what_and_who() -> None:
+    group = dist.new_group(timeout=seconds(0.5))
+    all_reduce_works(group)
+    if RANK == LAST:
+        with takes(0.4, 3), pytest.raises(CollectiveTimeoutError) as caught:
+            dist.all_reduce(torch.ones(3, 4), group=group)
+        for part in (
+            f"rank {RANK} waited 0.5 s in all_reduce #1 (float32 [3, 4], 48 bytes)",
+            f"group {group.group_name!r}, ranks {', '.join(map(str, range(SIZE)))}",
+        ):
+            assert part in str(caught.value), caught.value
+        with takes(0, 0.2), pytest.raises(CollectiveTimeoutError, match="cannot use group"):
+            dist.barrier(group)
+        assert group.pending() == []
+    WORLD.Barrier()
+    mpi_backend.renew()
+    all_reduce_works(group)
+    assert group.sequence == 1
+    dist.destroy_process_group(group)
+
+
+def a_wait_of_ones_own_can_be_repeated() -> None:
+    if RANK == 0:
+        work = dist.all_reduce(tensor := torch.ones(3), async_op=True)
+        with takes(0.1, 2), pytest.raises(CollectiveTimeoutError, match=r"waited 0\.2 s"):
+            work.wait(seconds(0.2))
+        assert not work.is_completed()
+        WORLD.Barrier()
+        assert work.wait()
+        assert work.is_success()
+        assert work.result() == [tensor]
+        assert tensor.eq(SIZE).all()
+    else:
+        WORLD.Barrier()
+        all_reduce_of_threes = torch.ones(3)
+        dist.all_reduce(all_reduce_of_threes)
+
+
+def a_thread_sees_and_cancels_a_wait() -> None:
+    if RANK == 0:
+        seen = []
+
+        def look_then_cancel() -> None:
+            seen.extend(mpi_backend.pending())
+            mpi_backend.cancel("rank 1 failed: ZeroDivisionError")
+
+        timer = threading.Timer(0.4, look_then_cancel)
+        timer.start()
+        number = dist.group.WORLD.sequence
+        with (
+            takes(0.3, 3),
+            pytest.raises(CollectiveCancelledError, match="rank 1 failed: ZeroDivisionError"),
+        ):
+            dist.broadcast(torch.ones(2, 5, dtype=torch.float64), src=LAST)
+        timer.join()
+        (wait,) = seen
+        assert (wait.operation, wait.sequence, wait.peer) == ("broadcast", number, LAST)
+        assert (wait.dtype, wait.shape, wait.nbytes) == ("float64", (2, 5), 80)
+        assert wait.is_waited_for
+        assert 0.2 < wait.age_s < 3
+        assert wait.ranks == tuple(range(SIZE))
+        with pytest.raises(CollectiveCancelledError, match="rank 1 failed"):
+            dist.barrier()
+    WORLD.Barrier()
+    mpi_backend.renew()
+    all_reduce_works()
+
+
+def an_interrupt_gets_into_a_wait() -> None:
+    """Ranks that have begun the same collectives are in step, and need no new group."""
+    if RANK == 0:
+        before = dist.group.WORLD.sequence
+        for _ in range(2):
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            with takes(0.2, 2), pytest.raises(KeyboardInterrupt):
+                dist.all_reduce(torch.ones(5))
+        assert dist.group.WORLD.sequence == before + 2
+        assert len(mpi_backend.pending()) == 2
+        WORLD.Barrier()
+    else:
+        WORLD.Barrier()
+        for _ in range(2):
+            dist.all_reduce(torch.ones(5))
+    all_reduce_works()
+    nothing_is_pending_soon()
+
+
+def an_interrupt_gets_into_a_backward_and_training_goes_on() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.Linear(30, 5))
+    ddp = DistributedDataParallel(model, bucket_cap_mb=0.001)
+    inputs = torch.full((4, 20), float(RANK))
+
+    def step() -> None:
+        ddp.zero_grad()
+        ddp(inputs).sum().backward()
+
+    step()
+    step()
+    want = [parameter.grad.clone() for parameter in model.parameters()]
+    if RANK == 0:
+        for _ in range(2):  # twice in a row
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            with takes(0.2, 2), pytest.raises(KeyboardInterrupt):
+                step()
+            ddp.reducer._reset_state()
+    WORLD.Barrier()
+    mpi_backend.renew()
+    ddp.reducer._reset_state()
+    for _ in range(3):
+        step()
+        for parameter, gradient in zip(model.parameters(), want, strict=True):
+            assert torch.equal(parameter.grad, gradient)
+
+
+def a_cancel_gets_into_a_backward() -> None:
+    ddp = DistributedDataParallel(torch.nn.Linear(20, 30))
+    if RANK == 0:
+        threading.Timer(0.3, mpi_backend.cancel, ("rank 1 died (SIGKILL)",)).start()
+        with takes(0.2, 2), pytest.raises(CollectiveCancelledError, match="rank 1 died"):
+            ddp(torch.ones(4, 20)).sum().backward()
+    WORLD.Barrier()
+    mpi_backend.renew()
+    ddp.reducer._reset_state()
+    ddp(torch.ones(4, 20)).sum().backward()
+
+
+def futures_can_be_waited_for_and_chained() -> None:
+    tensor = torch.ones(4)
+    future = dist.all_reduce(tensor, async_op=True).get_future()
+    doubled = future.then(lambda done: done.value()[0] * 2)
+    summed = doubled.then(lambda done: done.value().sum().item())
+    assert summed.wait() == 8.0 * SIZE
+    assert doubled.done()
+    assert future.wait() == [tensor]
+    several = [dist.all_reduce(torch.ones(1), async_op=True).get_future() for _ in range(3)]
+    torch.futures.wait_all(several)  # waits in C++: a thread must complete them
+    broken = dist.barrier(async_op=True).get_future().then(lambda done: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        broken.wait()
+    work = dist.barrier(async_op=True)
+    work.wait()
+    assert work.get_future().done()
+    assert isinstance(future, PolledFuture)
+
+
+def a_future_tells_of_a_failure() -> None:
+    if RANK == 0:
+        future = dist.barrier(async_op=True).get_future()
+        threading.Timer(0.2, mpi_backend.cancel, ("enough",)).start()
+        with pytest.raises(RuntimeError, match="enough"):
+            torch.futures.wait_all([future])
+    WORLD.Barrier()
+    mpi_backend.renew()
+    all_reduce_works()
+
+
+def data_moves_while_a_rank_computes() -> None:
+    """A rank that waits gets its data though the others have gone on to something else."""
+    tensor = torch.ones(1 << 20)
+    WORLD.Barrier()
+    work = dist.all_reduce(tensor, async_op=True)
+    if RANK == 0:
+        with takes(0, 0.8):
+            work.wait()
+    else:
+        time.sleep(1.5)
+        assert work.is_completed()
+    WORLD.Barrier()
+    peer = RANK ^ 1
+    if RANK == 0:
+        with takes(0, 0.8):
+            dist.recv(tensor, peer)
+    elif RANK == 1:
+        sending = dist.isend(tensor, peer)
+        time.sleep(1.5)
+        sending.wait()
+
+
+def works_that_nobody_waits_for_are_finished() -> None:
+    tensors = [torch.ones(10) for _ in range(100)]
+    for tensor in tensors:
+        dist.all_reduce(tensor, async_op=True)
+    dist.barrier()
+    nothing_is_pending_soon()
+    assert all(tensor.eq(SIZE).all() for tensor in tensors)
+
+
+def threads_use_groups_of_their_own() -> None:
+    groups = [dist.new_group() for _ in range(3)]
+    errors = []
+
+    def reduce_often(group: dist.ProcessGroup) -> None:
+        try:
+            for _ in range(100):
+                all_reduce_works(group)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=reduce_often, args=(group,)) for group in groups]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    for group in groups:
+        dist.destroy_process_group(group)
+
+
+def a_new_group_waits_for_its_members_with_a_limit() -> None:
+    """An error while a group is made leaves it out of order, and the others usable."""
+    usable = dist.new_group()
+    if RANK == 0:
+        with takes(0.2, 3), pytest.raises(CollectiveTimeoutError, match="members of a new group"):
+            dist.new_group(timeout=seconds(0.3))
+    WORLD.Barrier()
+    mpi_backend.renew()
+    all_reduce_works()
+    all_reduce_works(usable)
+    dist.destroy_process_group(usable)
+
+
+def renew_can_be_tried_again() -> None:
+    default = dist.group.WORLD
+    before_s = default.timeout_s
+    if RANK == LAST:
+        default.set_timeout(seconds(0.3))
+        with takes(0.2, 3), pytest.raises(CollectiveTimeoutError, match="fresh communicator"):
+            mpi_backend.renew()
+        default.set_timeout(seconds(before_s))
+    WORLD.Barrier()
+    mpi_backend.renew()
+    all_reduce_works()
+
+
+def a_monitored_barrier_names_the_missing() -> None:
+    group = dist.new_group()
+    if RANK == 0:
+        with pytest.raises(CollectiveTimeoutError, match=rf"ranks \[{LAST}\] did not come"):
+            group.monitored_barrier(seconds(0.5))
+    elif RANK != LAST:
+        with pytest.raises(CollectiveTimeoutError):
+            group.monitored_barrier(seconds(1))
+    WORLD.Barrier()
+    mpi_backend.renew()
+    group.monitored_barrier(seconds(10))
+    dist.destroy_process_group(group)
+
+
+def an_observer_sees_what_begins() -> None:
+    begun = []
+    dist.group.WORLD.observer = lambda work: begun.append(str(work.describe()))
+    number = dist.group.WORLD.sequence
+    all_reduce_works()
+    dist.group.WORLD.observer = None
+    all_reduce_works()
+    assert begun == [
+        f"all_reduce #{number} (float32 [1000], 4,000 bytes) of group '0', "
+        f"ranks {', '.join(map(str, range(SIZE)))}"
+    ]
+
+
+def a_destroyed_group_says_so() -> None:
+    group = dist.new_group()
+    dist.destroy_process_group(group)
+    with pytest.raises(CollectiveError, match="it was destroyed"):
+        group.barrier()
+    assert group not in mpi_backend.groups()
+
+
+def the_store_is_shared() -> None:
+    if RANK == LAST:
+        store.set("greeting", "hello")
+    assert store.get("greeting") == b"hello"
+    numbers = WORLD.allgather(store.add("number", 1))
+    assert sorted(numbers) == list(range(1, SIZE + 1))
+    prefixed = dist.PrefixStore("mine", store)
+    if RANK == 0:
+        prefixed.set("key", b"\x00\xff")
+        assert prefixed.compare_set("key", b"no", b"lost") == b"\x00\xff"
+        assert prefixed.compare_set("key", b"\x00\xff", b"won") == b"won"
+        prefixed.append("key", "!")
+        store.set("large", "x" * (1 << 20))
+    WORLD.Barrier()
+    assert store.check(["mine/key"])
+    assert not store.check(["mine/key", "absent"])
+    assert store.multi_get(["mine/key", "greeting"]) == [b"won!", b"hello"]
+    assert len(store.get("large")) == 1 << 20
+    with takes(0.1, 3), pytest.raises(dist.DistStoreError, match=r"keys \['absent'\]"):
+        store.wait(["absent"], seconds(0.2))
+    with pytest.raises(ValueError, match="invalid literal"):
+        store.add("greeting", 1)
+    WORLD.Barrier()
+    assert prefixed.delete_key("key") == (RANK == 0) or RANK > 0
+    WORLD.Barrier()
+    assert not prefixed.check(["key"])
+
+
+def opening_again_works() -> None:
+    dist.destroy_process_group()
+    assert mpi_backend.groups() == []
+    open_group()
+    all_reduce_works()
+
+
+def open_group() -> None:
+    dist.init_process_group("mpi4py", store=store, rank=RANK, world_size=SIZE, timeout=seconds(15))
+
+
+if __name__ == "__main__":
+    mpi_backend.register()
+    store = Store(15)
+    open_group()
+    run_checks(
+        [
+            a_time_out_says_what_and_who,
+            a_wait_of_ones_own_can_be_repeated,
+            a_thread_sees_and_cancels_a_wait,
+            an_interrupt_gets_into_a_wait,
+            an_interrupt_gets_into_a_backward_and_training_goes_on,
+            a_cancel_gets_into_a_backward,
+            futures_can_be_waited_for_and_chained,
+            a_future_tells_of_a_failure,
+            data_moves_while_a_rank_computes,
+            works_that_nobody_waits_for_are_finished,
+            threads_use_groups_of_their_own,
+            a_new_group_waits_for_its_members_with_a_limit,
+            renew_can_be_tried_again,
+            a_monitored_barrier_names_the_missing,
+            an_observer_sees_what_begins,
+            a_destroyed_group_says_so,
+            the_store_is_shared,
+            opening_again_works,
+        ],
+        recover=mpi_backend.renew,
+    )

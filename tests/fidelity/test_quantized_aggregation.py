@@ -1,8 +1,6 @@
 """CNTK's recorded quantised gradients, its ranks played by threads."""
 
 import json
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +9,11 @@ import torch
 from torch import Tensor
 
 from tutorial_lib.learners.aggregation import QuantizedAggregation
+from tutorial_lib.learners.simulation import run_ranks
+from tutorial_lib.learners.transport import current_transport
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES = [(bits, n) for bits in (1, 2, 4, 8, 16) for n in (2, 3)]
-
-
-class ThreadTransport:
-    """A rank among threads."""
-
-    def __init__(self, rank: int, world_size: int, shared: dict[Any, Any]) -> None:
-        self.rank = rank
-        self.world_size = world_size
-        self._shared = shared
-
-    def all_to_all(self, sent: Tensor, sent_counts: list[int], counts: list[int]) -> Tensor:
-        self._shared[self.rank] = sent.split(sent_counts)
-        self._shared["barrier"].wait(timeout=20)
-        received = [self._shared[rank][self.rank] for rank in range(self.world_size)]
-        assert [len(part) for part in received] == counts
-        self._shared["barrier"].wait(timeout=20)
-        return torch.cat(received)
 
 
 def recorded(bits: int, n: int) -> list[list[dict[str, Any]]]:
@@ -43,26 +26,19 @@ def recorded(bits: int, n: int) -> list[list[dict[str, Any]]]:
 @pytest.mark.parametrize(("bits", "n"), CASES)
 def test_each_recorded_aggregation_is_followed(bits: int, n: int) -> None:
     runs = recorded(bits, n)
-    shared = {"barrier": threading.Barrier(n)}
 
     def run(rank: int) -> list[list[Tensor]]:
         # CNTK's matrix is (in, out), a torch layer's weight is (out, in).
         weight, bias = torch.tensor(runs[rank][0]["gp"]).t(), torch.tensor(runs[rank][0]["gb"])
-        transport = ThreadTransport(rank, n, shared)
-        aggregation = QuantizedAggregation([weight, bias], bits, transport)
+        aggregation = QuantizedAggregation([weight, bias], bits, current_transport())
         sums = []
         for step in runs[rank]:
             gradients = [torch.tensor(step["gp"]).t().contiguous(), torch.tensor(step["gb"])]
-            try:
-                aggregation.aggregate(gradients)
-            except BaseException:
-                shared["barrier"].abort()  # or the others would wait for this one
-                raise
+            aggregation.aggregate(gradients)
             sums.append(gradients)
         return sums
 
-    with ThreadPoolExecutor(n) as pool:
-        results = list(pool.map(run, range(n)))
+    results = run_ranks(n, run)
     tolerance = 6e-4 if bits == 16 else 2e-5
     for rank in range(n):
         for step, (weight, bias) in zip(runs[rank], results[rank], strict=True):

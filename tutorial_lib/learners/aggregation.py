@@ -41,9 +41,8 @@ class Block:
         """Return the columns that a rank owns, of each matrix a contiguous part."""
         stripes = []
         for span in self.spans.values():
-            each, rest = divmod(span.stop - span.start, self._world_size)
-            start = span.start + each * rank + min(rest, rank)
-            stripes.append(slice(start, start + each + (rank < rest)))
+            own = stripe_of(span.stop - span.start, self._world_size, rank)
+            stripes.append(slice(span.start + own.start, span.start + own.stop))
         return stripes
 
     def places(self, rank: int) -> Tensor:
@@ -129,28 +128,37 @@ class QuantizedAggregation:
                 gradient = gradients[number]
                 gradient.copy_(restored[:, span].reshape(gradient.shape))
 
+    def is_of(self, parameters: Sequence[Tensor]) -> bool:
+        """Whether it aggregates just these parameters, in this order."""
+        return list(map(id, parameters)) == list(map(id, self.parameters))
+
+    def adopt(self, other: QuantizedAggregation) -> None:
+        """Take over the residuals of the parameters that another aggregation had before."""
+        theirs = {id(other.parameters[n]): parts for n, *parts in other._parts()}
+        for number, *mine in self._parts():
+            for part, value in zip(mine, theirs.get(id(self.parameters[number]), ()), strict=False):
+                part.copy_(value)
+
     def state_dict(self) -> dict[str, list[Tensor]]:
         """Return what was left out so far, of all ranks.
 
         Returns:
-            ``local``: for each parameter (ranks, *shape), what each rank left out of its own
-            gradients; ``sums``: for each parameter, what the owners left out of the sums.
+            ``local``: for each parameter (ranks, rows, columns), what each rank left out of its
+            own gradients; ``sums``: for each parameter (rows, columns), what was left out of the
+            sums.
 
         **Distributed:** collective; equal on all ranks.
         """
-        local, sums = self._empty(), self._empty()
-        for block, residual, stripe in zip(
-            self._blocks, self._residuals, self._stripe_residuals, strict=True
-        ):
+        local: dict[int, Tensor] = {}
+        sums: dict[int, Tensor] = {}
+        for number, residual, stripe in self._parts():
+            local[number] = self._transport.all_gather(residual.contiguous())
             everywhere = torch.zeros_like(residual)
-            _set_columns(everywhere, block.own, stripe)
-            for number, span in block.spans.items():
-                local[number].copy_(residual[:, span].reshape(local[number].shape))
-                sums[number].copy_(everywhere[:, span].reshape(sums[number].shape))
-        return {
-            "local": [self._gather(part) for part in local],
-            "sums": [self._gather(part).sum(0) for part in sums],
-        }
+            everywhere[:, self._own_columns(residual)] = stripe
+            self._transport.all_reduce(everywhere)
+            sums[number] = everywhere
+        numbers = sorted(local)
+        return {"local": [local[n] for n in numbers], "sums": [sums[n] for n in numbers]}
 
     def load_state_dict(self, state: dict[str, list[Tensor]]) -> None:
         """Go on from saved residuals, also with another number of ranks.
@@ -163,18 +171,28 @@ class QuantizedAggregation:
         Raises:
             ValueError: The state is of other parameters: build the learner as it was.
         """
-        shapes = [tuple(part.shape) for part in state["sums"]]
-        if shapes != [tuple(parameter.shape) for parameter in self.parameters]:
-            raise ValueError(f"these residuals are of parameters of shapes {shapes}, not of mine")
-        for block, residual, stripe in zip(
-            self._blocks, self._residuals, self._stripe_residuals, strict=True
-        ):
-            everywhere = torch.zeros_like(residual)
-            for number, span in block.spans.items():
-                mine = state["local"][number][self._rank :: self._transport.world_size].sum(0)
-                residual[:, span] = mine.reshape(block.rows, -1)
-                everywhere[:, span] = state["sums"][number].reshape(block.rows, -1)
-            stripe.copy_(_columns(everywhere, block.own))
+        parts = sorted(self._parts(), key=lambda part: part[0])
+        wanted = [tuple(residual.shape) for _, residual, _ in parts]
+        found = [tuple(total.shape) for total in state["sums"]]
+        if wanted != found:
+            raise ValueError(f"the residuals' matrices are {found}, the parameters' are {wanted}")
+        saved = zip(parts, state["local"], state["sums"], strict=True)
+        for (_, residual, stripe), local, total in saved:
+            residual.copy_(local[self._transport.rank :: self._transport.world_size].sum(0))
+            stripe.copy_(total[:, self._own_columns(residual)])
+
+    def _parts(self) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Each parameter's number, residual and stripe's residual, as views of the blocks'."""
+        blocks = zip(self._blocks, self._residuals, self._stripe_residuals, strict=True)
+        for block, residual, stripe in blocks:
+            widths = [own.stop - own.start for own in block.own]
+            for (number, span), own_part in zip(
+                block.spans.items(), stripe.split(widths, 1), strict=True
+            ):
+                yield number, residual[:, span], own_part
+
+    def _own_columns(self, matrix: Tensor) -> slice:
+        return stripe_of(matrix.shape[1], self._transport.world_size, self._rank)
 
     @property
     def _rank(self) -> int:
@@ -234,25 +252,13 @@ class QuantizedAggregation:
     def _without_own(self, counts: list[int]) -> list[int]:
         return [0 if rank == self._rank else count for rank, count in enumerate(counts)]
 
-    def _gather(self, mine: Tensor) -> Tensor:
-        """Return everybody's tensor, (ranks, *shape)."""
-        size = self._transport.world_size
-        counts = [mine.numel()] * size
-        everybody = self._transport.all_to_all(mine.flatten().repeat(size), counts, counts)
-        return everybody.view(size, *mine.shape)
-
-    def _empty(self) -> list[Tensor]:
-        return [
-            torch.zeros(parameter.shape, dtype=torch.float32, device=parameter.device)
-            for parameter in self.parameters
-        ]
-
 
 def _columns(matrix: Tensor, stripes: list[slice]) -> Tensor:
     return torch.cat([matrix[:, stripe] for stripe in stripes], 1)
 
 
-def _set_columns(matrix: Tensor, stripes: list[slice], columns: Tensor) -> None:
-    widths = [stripe.stop - stripe.start for stripe in stripes]
-    for stripe, part in zip(stripes, columns.split(widths, 1), strict=True):
-        matrix[:, stripe] = part
+def stripe_of(columns: int, world_size: int, rank: int) -> slice:
+    """Return which columns of a matrix a rank owns."""
+    each, rest = divmod(columns, world_size)
+    start = each * rank + min(rest, rank)
+    return slice(start, start + each + (rank < rest))

@@ -120,7 +120,7 @@ class ColumnQuantizer:
         if missing:
             codes = torch.nn.functional.pad(codes, (0, 0, 0, missing))
         _, weights = self._places(codes.device)
-        parts = codes.unflatten(0, (-1, self._per_word)) * weights
+        parts: Tensor = codes.unflatten(0, (-1, self._per_word)) * weights
         return parts.sum(1, dtype=torch.int32)
 
     def _unpack(self, words: Tensor, rows: int) -> Tensor:

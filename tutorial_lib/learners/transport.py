@@ -1,18 +1,28 @@
-"""How ranks exchange packed columns."""
+"""What distributed learners ask of whatever connects the ranks."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
 
 class Transport(Protocol):
-    """What the aggregation needs from whatever carries its words."""
+    """The ranks that learn together."""
 
     rank: int
     world_size: int
+
+    def all_reduce(self, values: Tensor) -> None:
+        """Replace a tensor by its sum over the ranks. **Distributed:** collective."""
+
+    def all_gather(self, values: Tensor) -> Tensor:
+        """Return every rank's tensor, (ranks, *shape). **Distributed:** collective."""
 
     def all_to_all(self, sent: Tensor, sent_counts: list[int], counts: list[int]) -> Tensor:
         """Send each rank its part of a vector.
@@ -29,20 +39,66 @@ class Transport(Protocol):
         """
 
 
-class ProcessGroupTransport:
-    """The ranks of a ``torch.distributed`` process group.
+class Alone:
+    """One rank, which has nobody to talk to."""
 
-    Args:
-        group: ``None`` = the default one.
-    """
+    rank = 0
+    world_size = 1
 
-    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
-        self.rank = dist.get_rank(group)
-        self.world_size = dist.get_world_size(group)
-        self._group = group
+    def all_reduce(self, values: Tensor) -> None:
+        """See ``Transport``."""
+
+    def all_gather(self, values: Tensor) -> Tensor:
+        """See ``Transport``."""
+        return values.unsqueeze(0)
 
     def all_to_all(self, sent: Tensor, sent_counts: list[int], counts: list[int]) -> Tensor:
-        """See ``Transport.all_to_all``. **Distributed:** collective."""
+        """See ``Transport``."""
+        return sent
+
+
+class ProcessGroupTransport:
+    """The ranks of torch's default process group."""
+
+    def __init__(self) -> None:
+        self.rank = dist.get_rank()
+        self.world_size = dist.get_world_size()
+
+    def all_reduce(self, values: Tensor) -> None:
+        """See ``Transport``. **Distributed:** collective."""
+        dist.all_reduce(values)
+
+    def all_gather(self, values: Tensor) -> Tensor:
+        """See ``Transport``. **Distributed:** collective."""
+        gathered = [torch.empty_like(values) for _ in range(self.world_size)]
+        dist.all_gather(gathered, values)
+        return torch.stack(gathered)
+
+    def all_to_all(self, sent: Tensor, sent_counts: list[int], counts: list[int]) -> Tensor:
+        """See ``Transport``. **Distributed:** collective."""
         received = sent.new_empty(sum(counts))
-        dist.all_to_all_single(received, sent, counts, sent_counts, group=self._group)
+        dist.all_to_all_single(received, sent, counts, sent_counts)
         return received
+
+
+def current_transport() -> Transport:
+    """Return the ranks of the open session, or this one alone."""
+    simulated: Transport | None = getattr(_simulated, "transport", None)
+    if simulated is not None:
+        return simulated
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        return ProcessGroupTransport()
+    return Alone()
+
+
+@contextmanager
+def used(transport: Transport) -> Iterator[None]:
+    """Let this thread's learners find the given ranks instead of the session's."""
+    _simulated.transport = transport
+    try:
+        yield
+    finally:
+        _simulated.transport = None
+
+
+_simulated = threading.local()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from tutorial_lib.cluster.connection import (
     Connection,
@@ -98,7 +97,6 @@ class Cluster:
         if connection is None:
             connection = start(self.n, self.profile, os.getpid(), self.timeout_s)
         self.ranks = Ranks(connection, self.process_group)
-        _register_magics(self.ranks)
         return self.ranks
 
     def _join_running(self) -> Connection | None:
@@ -142,17 +140,3 @@ def attach(candidate: RunningCluster, n: int) -> Connection:
         client.close(linger=0)
         raise
     return Connection(client, engines, information, why_dead, lambda: client.close(linger=0))
-
-
-def _register_magics(ranks: Ranks) -> None:
-    """Make ``%%ranks`` and ``%%px`` work on these ranks, where there is IPython."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    if shell is None:
-        return
-    from tutorial_lib.cluster.magics import RanksMagics
-
-    shell.register_magics(RanksMagics)
-    view = ranks.view
-    view.block = True
-    view.activate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -39,6 +40,7 @@ class Ranks:
             call.send(readiness.open_session)
             self._set_up = call, relay
         _open.append(self)
+        self._activate()
 
     def __len__(self) -> int:
         return len(self.engines)
@@ -154,12 +156,26 @@ class Ranks:
             self.is_open = False
             _open.remove(self)
             self._connection.close()
+            if _open:
+                _open[-1]._activate()
 
     def __enter__(self) -> Ranks:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def _activate(self) -> None:
+        """Make ``%%ranks`` and ``%%px`` work on these ranks, where there is IPython."""
+        ipython = sys.modules.get("IPython")
+        shell = ipython.get_ipython() if ipython is not None else None
+        if shell is not None:
+            from tutorial_lib.cluster.magics import RanksMagics
+
+            shell.register_magics(RanksMagics)
+            view = self.view
+            view.block = True
+            view.activate()
 
     def _run(
         self, ranks: Iterable[int] | None, function: Callable[..., Any], *arguments: Any

@@ -1,0 +1,186 @@
+"""``%%ranks`` in a real notebook kernel, as JupyterLab and papermill drive it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psutil
+import pytest
+from jupyter_client.blocking import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+from jupyter_core.utils import ensure_event_loop
+
+pytestmark = pytest.mark.engines
+
+TIMEOUT_S = 60
+Output = dict[str, Any]
+
+
+class Notebook:
+    """A kernel that executes cells and keeps what they put out, as a saved notebook would."""
+
+    def __init__(self) -> None:
+        self.manager = KernelManager(kernel_name="python3")
+        self.manager.kernel_spec.argv[0] = sys.executable
+        self.manager.start_kernel()
+        self.client: BlockingKernelClient = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=TIMEOUT_S)
+
+    @property
+    def pid(self) -> int:
+        return int(self.manager.provisioner.pid)  # type: ignore[union-attr]
+
+    def run(self, source: str) -> list[Output]:
+        outputs: list[Output] = []
+        by_display_id: dict[str, Output] = {}
+
+        def keep(message: dict[str, Any]) -> None:
+            kind, content = message["msg_type"], message["content"]
+            if kind in ("stream", "error", "execute_result"):
+                outputs.append({"kind": kind, **content})
+            elif kind == "display_data":
+                outputs.append({"kind": kind, **content})
+                if identity := content["transient"].get("display_id"):
+                    by_display_id[identity] = outputs[-1]
+            elif kind == "update_display_data":
+                by_display_id[content["transient"]["display_id"]].update(content)
+            elif kind == "clear_output":
+                outputs.clear()
+
+        self.client.execute_interactive(source, output_hook=keep, timeout=TIMEOUT_S)
+        return outputs
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+        self.manager.cleanup_resources()
+        ensure_event_loop().close()  # the one that the blocking client has opened
+
+
+def text(outputs: list[Output]) -> str:
+    return "".join(output["text"] for output in outputs if output["kind"] == "stream")
+
+
+@pytest.fixture(scope="module")
+def notebook(private_runtime: None) -> Iterator[Notebook]:
+    started = Notebook()
+    started.run("from tutorial_lib.cluster import Cluster")
+    started.run("ranks = Cluster(n=2, process_group=False).start()")
+    started.run("%%ranks\nfrom mpi4py import MPI\nrank = MPI.COMM_WORLD.rank")
+    yield started
+    started.close()
+
+
+def test_cluster_cell_says_what_runs_and_may_run_again(notebook: Notebook) -> None:
+    (again,) = notebook.run("ranks = Cluster(n=2, process_group=False).start()")
+    assert again["data"] == {"text/plain": "using the 2 ranks that run already"}
+    (other,) = notebook.run("with Cluster(n=1, process_group=False) as one: pass")
+    assert other["data"]["text/plain"].startswith("1 rank ready in ")
+    assert other["metadata"] == {}
+
+
+def test_cell_gives_text_in_rank_order_and_values_by_rank(notebook: Notebook) -> None:
+    outputs = notebook.run("%%ranks\nprint('I am', rank)\nrank * 2")
+    assert text(outputs) == "I am 0\n[rank 1]\nI am 1\n"
+    assert outputs[-1]["kind"] == "execute_result"
+    assert outputs[-1]["data"] == {"text/plain": "{0: 0, 1: 2}"}
+    assert outputs[-1]["metadata"] == {}
+    assert notebook.run("%%ranks 1\nrank")[-1]["data"] == {"text/plain": "{1: 1}"}
+    assert notebook.run("%%ranks\nx = 1") == []
+
+
+def test_variables_are_pushed_and_pulled(notebook: Notebook) -> None:
+    notebook.run("a, b = 5, {'x': [1, 2]}")
+    outputs = notebook.run("%%ranks --push a,b\na + rank, b")
+    assert outputs[-1]["data"]["text/plain"] == "{0: (5, {'x': [1, 2]}), 1: (6, {'x': [1, 2]})}"
+    assert notebook.run("ranks.pull('rank')")[-1]["data"]["text/plain"] == "{0: 0, 1: 1}"
+    notebook.run("def shift(x):\n    return x + a")
+    assert notebook.run("%%ranks --push shift\nshift(rank)")[-1]["data"]["text/plain"] == (
+        "{0: 5, 1: 6}"
+    )
+
+
+def test_rich_output_updates_and_clearing_come_through(notebook: Notebook) -> None:
+    shown = notebook.run(
+        "%%ranks\nfrom IPython.display import HTML, display, clear_output\n"
+        "print('before')\nclear_output()\nhandle = display(HTML(f'<b>{rank}</b>'), "
+        "display_id=True)\n"
+        "handle.update(HTML(f'<i>{rank}</i>'))"
+    )
+    assert [output["kind"] for output in shown] == ["display_data", "stream", "display_data"]
+    assert [output["data"]["text/html"] for output in shown[::2]] == ["<i>0</i>", "<i>1</i>"]
+    assert all(output["metadata"] == {} for output in shown[::2])
+    assert shown[1]["text"] == "[rank 1]\n"
+
+
+def test_figures_are_shown(notebook: Notebook) -> None:
+    shown = notebook.run(
+        "%%ranks 0\n%matplotlib inline\nimport matplotlib.pyplot as plt\n_ = plt.plot([1, 2])"
+    )
+    assert [sorted(output["data"]) for output in shown] == [["image/png", "text/plain"]]
+
+
+def test_error_names_rank_and_line_of_the_cell(notebook: Notebook) -> None:
+    (error,) = notebook.run("%%ranks\nx = 1\nif rank == 1:\n    raise ValueError('bad')")
+    assert error["ename"] == "CellError"
+    assert error["evalue"] == "rank 1: ValueError: bad (line 4)"
+    shown = "\n".join(error["traceback"])
+    assert shown.startswith("rank 1: ValueError: bad (line 4)")
+    assert "# %%ranks" in shown
+    assert "rank_call.py" not in shown
+
+
+def test_wrong_magic_lines_are_explained(notebook: Notebook) -> None:
+    for line, message in [("nobody", "%%ranks --push a,b"), ("--push zzz", "no variable 'zzz'")]:
+        shown = text(notebook.run(f"%%ranks {line}\n1"))
+        assert "UsageError" in shown
+        assert message in shown
+    (error,) = notebook.run("%%ranks 0,5\n1")
+    assert "no rank 5" in error["evalue"]
+
+
+def test_px_still_works(notebook: Notebook) -> None:
+    shown = notebook.run("%%px\nprint(rank)")
+    everything = "".join(o.get("text", "") + str(o.get("data", "")) for o in shown)
+    assert "[stdout:0] 0" in everything
+    assert "[stdout:1] 1" in everything
+
+
+@pytest.mark.parametrize("work", ["import time; time.sleep(60)", "while True: pass"])
+def test_interrupt_ends_the_cell_with_an_error_and_the_next_one_works(
+    notebook: Notebook, work: str
+) -> None:
+    timer = threading.Timer(1.5, os.kill, (notebook.pid, signal.SIGINT))
+    timer.start()
+    began = time.monotonic()
+    outputs = notebook.run(f"%%ranks\nkept = rank\n{work}")
+    assert time.monotonic() - began < 1.5 + 3
+    timer.join()
+    assert outputs[-1]["ename"] == "KeyboardInterrupt"
+    assert notebook.run("%%ranks\nkept")[-1]["data"]["text/plain"] == "{0: 0, 1: 1}"
+
+
+def test_output_in_the_notebook_grows_linearly(notebook: Notebook) -> None:
+    outputs = notebook.run(
+        "%%ranks 0\nimport time\nfor i in range(200):\n    print('x' * 99)\n    time.sleep(0.005)"
+    )
+    assert len(text(outputs)) == 200 * 100
+
+
+def test_killed_kernel_takes_its_engines_with_it(
+    notebook: Notebook,
+    cluster_processes: Callable[[], list[psutil.Process]],
+    wait_until: Callable[..., bool],
+) -> None:
+    assert cluster_processes()
+    notebook.client.execute("%%ranks\nimport time; time.sleep(60)")
+    time.sleep(0.5)
+    os.kill(notebook.pid, signal.SIGKILL)
+    assert wait_until(lambda: not cluster_processes(), 10), cluster_processes()

@@ -59,7 +59,7 @@ class Split:
     """The training or the test part of a dataset.
 
     Attributes:
-        images: uint8 (n, 28, 28), 0 (background) to 255.
+        images: uint8, 0 to 255: (n, 28, 28) with a background of 0, or (n, 3, 32, 32) in colour.
         labels: int64 (n,), places in ``Dataset.class_names``.
     """
 
@@ -72,7 +72,7 @@ class Split:
 
     @property
     def features(self) -> torch.Tensor:
-        """The images as rows, uint8 (n, 784): a view, not a copy."""
+        """The images as rows, uint8 (n, 784 or 3072): a view, not a copy."""
         return self.images.flatten(start_dim=1)
 
 

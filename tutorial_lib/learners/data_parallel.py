@@ -1,7 +1,5 @@
 """Learners whose gradient is the sum over all ranks, in full or in a few bits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What distributed learners have in common, and which of them may train together."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -9,6 +9,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from tutorial_lib.launcher import freshness
 from tutorial_lib.launcher.resources import Chapter
 
 PARAMETERS = 'num_engines = 2\nminibatches = 3\noutput_dir = "../outputs"'
@@ -45,3 +46,13 @@ def jupyter_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, s
     for name, folder in folders.items():
         monkeypatch.setenv(name, folder)
     return {**os.environ, **folders}
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A library of the test's own, which nobody edits while the test runs."""
+    folder = tmp_path / "library"
+    folder.mkdir()
+    (folder / "gan.py").write_text("a = 1")
+    monkeypatch.setattr(freshness, "PACKAGE", folder)
+    return folder

@@ -50,7 +50,9 @@ def test_a_chapter_leaves_its_notebook_its_page_and_what_it_wrote(write_chapter,
     assert "done in" in said[0]
 
 
-def test_what_is_up_to_date_is_skipped_until_something_changes(write_chapter, outputs, said):
+def test_what_is_up_to_date_is_skipped_until_something_changes(
+    write_chapter, library, outputs, said
+):
     chapters = [write_chapter("01_a", WRITE.format("a", 1)), write_chapter("02_b")]
     assert run_notebooks(chapters, outputs, say=said.append).ran == ["01_a", "02_b"]
     again = run_notebooks(chapters, outputs, say=said.append)
@@ -113,7 +115,7 @@ def test_two_runs_do_not_share_a_folder(write_chapter, outputs):
 
 def test_results_that_cannot_be_written_are_a_mistake(write_chapter, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(CommandError, match="cannot make"):
+    with pytest.raises(CommandError, match="cannot write to"):
         run_notebooks([write_chapter("01_a")], tmp_path / "file" / "outputs")
 
 

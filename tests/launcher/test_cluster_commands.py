@@ -7,6 +7,14 @@ import pytest
 
 from tutorial_lib.cluster.runtime import RUNTIME_VARIABLE
 
+# Blind for what ipcluster runs from this clone's profile: a test must not stop the user's ranks.
+COMMAND_LINE = """
+from tutorial_lib.cluster import service
+from tutorial_lib.launcher.cli import main
+service.profile_folders = lambda profile: []
+main()
+"""
+
 
 @pytest.fixture
 def cluster(tmp_path, jupyter_home):
@@ -14,9 +22,8 @@ def cluster(tmp_path, jupyter_home):
     environment = {**jupyter_home, RUNTIME_VARIABLE: str(tmp_path), "OMP_NUM_THREADS": "1"}
 
     def run(*arguments):
-        code = "from tutorial_lib.launcher.cli import main; main()"
         return subprocess.run(
-            [sys.executable, "-c", code, "cluster", *arguments],
+            [sys.executable, "-c", COMMAND_LINE, "cluster", *arguments],
             env=environment,
             capture_output=True,
             text=True,

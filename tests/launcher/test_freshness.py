@@ -1,16 +1,4 @@
-import pytest
-
-from tutorial_lib.launcher import freshness
 from tutorial_lib.launcher.freshness import Ledger, fingerprint, snapshot
-
-
-@pytest.fixture
-def library(tmp_path, monkeypatch):
-    folder = tmp_path / "library"
-    folder.mkdir()
-    (folder / "gan.py").write_text("a = 1")
-    monkeypatch.setattr(freshness, "PACKAGE", folder)
-    return folder
 
 
 def test_the_fingerprint_follows_all_that_decides_the_results(write_chapter, library):

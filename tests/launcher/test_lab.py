@@ -87,7 +87,7 @@ def test_a_folder_that_cannot_be_made_is_a_mistake(originals, tmp_path):
 
 def test_a_clone_opens_its_own_notebooks_unless_told_otherwise(originals, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert lab.prepare(None) == (lab.clone(), [])
+    assert lab.prepare(None) == lab.prepare(lab.clone()) == (lab.clone(), [])
     assert lab.prepare(tmp_path / "mine")[0] == tmp_path / "mine"
     monkeypatch.setattr(lab, "clone", lambda: None)
     assert lab.prepare(None)[0] == tmp_path / "gan-tutorial"

@@ -159,18 +159,20 @@ def _terminated_like_interrupted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _only_one(output_dir: Path) -> Iterator[None]:
-    try:
-        output_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CommandError(f"cannot make {output_dir}: {error.strerror}") from error
     lock = FileLock(output_dir / ".lock", timeout=0)
     try:
-        with lock:
-            yield
+        output_dir.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
     except Timeout as error:
         raise CommandError(
             f"another run is writing to {output_dir}: wait for it, or use --output-dir"
         ) from error
+    except OSError as error:
+        raise CommandError(f"cannot write to {output_dir}: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _run_one(chapter: Chapter, output_dir: Path, parameters: dict[str, Any]) -> Failure | None:

@@ -128,11 +128,14 @@ def run(
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of all randomness.")] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(help="Folder with MNIST files, instead of the bundled ones.")
+        Path | None,
+        typer.Option(
+            exists=True, file_okay=False, help="Folder with MNIST files, not the bundled ones."
+        ),
     ] = None,
     force: Annotated[bool, typer.Option(help="Run also what is up to date.")] = False,
 ) -> None:
-    """Run chapters from first to last cell, and keep notebooks, HTML, figures and pictures.
+    """Run chapters from first to last cell, and keep notebooks, HTML, numbers and pictures.
 
     What is up to date is skipped: same notebooks, library, packages and parameters. If a chapter
     fails, the others still run; then the exit status is 1.

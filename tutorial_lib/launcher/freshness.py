@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ def fingerprint(chapter: Chapter, parameters: Mapping[str, Any]) -> str:
     """Return a hash of all that decides what a chapter's run gives.
 
     That is the chapter and those before it (a later one may use what an earlier one saved), the
-    library's sources, the cluster profiles, the versions of all installed packages, and the
-    parameters.
+    library's sources, the cluster profiles, the versions of Python and of all installed packages,
+    and the parameters.
 
     Args:
         chapter: the chapter.
@@ -30,7 +31,8 @@ def fingerprint(chapter: Chapter, parameters: Mapping[str, Any]) -> str:
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())
         digest.update(path.read_bytes())
     packages = sorted({f"{d.name} {d.version}" for d in importlib.metadata.distributions()})
-    digest.update(json.dumps([packages, parameters], sort_keys=True).encode())
+    rest = [sys.version, packages, parameters]
+    digest.update(json.dumps(rest, sort_keys=True).encode())
     return digest.hexdigest()
 
 

@@ -34,9 +34,9 @@ def prepare(folder: Path | None) -> tuple[Path, list[str]]:
         CommandError: the copies cannot be written there; name another folder.
     """
     own = clone()
-    if folder is None and own:
+    target = (folder or own or DEFAULT_COPY).expanduser().resolve()
+    if target == own:
         return own, []
-    target = (folder or DEFAULT_COPY).expanduser().resolve()
     try:
         return target, copy_materials(target)
     except OSError as error:

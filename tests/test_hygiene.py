@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-LONGEST_MODULE = 330
+LONGEST_MODULE = 400  # the wall; about 300 is the aim
 # Put together here so that this file does not hold what it looks for.
 REGISTRIES = [
     ".".join(parts)
@@ -48,11 +48,8 @@ def lines_with(tracked, is_bad):
 
 
 def test_no_file_names_a_place_of_one_machine(tracked, repository):
-    here = {str(repository), str(Path.home())} - {"/"}
-    found = lines_with(
-        tracked, lambda line: HOME.search(line) or any(place in line for place in here)
-    )
-    assert found == []
+    here = re.compile(rf"{re.escape(str(repository))}|{re.escape(str(Path.home()))}/\w")
+    assert lines_with(tracked, lambda line: HOME.search(line) or here.search(line)) == []
 
 
 def test_no_file_names_a_package_registry(tracked):

@@ -58,3 +58,16 @@ def test_pixels_span_the_range_of_tanh():
     assert torch.allclose(scale_pixels(pixels), torch.tensor([[-1.0, -0.6, 1.0]]))
     assert scale_pixels(pixels, torch.float64).dtype == torch.float64
     assert pixels.tolist() == [[0, 51, 255]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_pixels_are_scaled_to_the_bit_as_in_cntk(dtype):
+    pixels = torch.arange(256, dtype=torch.uint8)
+    expected = 2 * (pixels.to(dtype) / 255) - 1
+    memory = torch.empty(512, dtype=dtype)[::2]
+    assert torch.equal(scale_pixels(pixels, dtype), expected)
+    assert torch.equal(scale_pixels(pixels, out=memory), expected)
+    assert torch.equal(memory, expected)
+    floats = pixels.to(dtype)
+    scale_pixels(floats, dtype)
+    assert torch.equal(floats, pixels.to(dtype)), "the argument stays as it is"

@@ -4,25 +4,33 @@ import torch
 from torch import nn
 
 from tutorial_lib.models.init import xavier_uniform_
+from tutorial_lib.models.linear import Linear
 
 NOISE_SIZE = 100
 HIDDEN_SIZE = 128
 IMAGE_SIZE = 28 * 28
 
 
-def scale_pixels(pixels: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def scale_pixels(
+    pixels: torch.Tensor,
+    dtype: torch.dtype = torch.float32,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Bring raw pixels to the generator's range: 2 * (pixel / 255) - 1.
 
     Args:
         pixels: (n, 784) or any other shape, uint8, 0 to 255.
         dtype: Floating-point type of the result.
+        out: Memory to use for the result, of the same shape; its type counts, not ``dtype``.
 
     Returns:
         Same shape, -1 (background) to 1 (ink).
 
     Source: CNTK 206A, ``X_real_scaled``.
     """
-    return pixels.to(dtype).div_(255).mul_(2).sub_(1)
+    if out is None:
+        out = torch.empty_like(pixels, dtype=dtype)
+    return out.copy_(pixels).div_(127.5).sub_(1)  # equal to the bit: halving 255 is exact
 
 
 class Generator(nn.Module):
@@ -36,8 +44,8 @@ class Generator(nn.Module):
 
     def __init__(self, seed: int = 1) -> None:
         super().__init__()
-        self.hidden = nn.Linear(NOISE_SIZE, HIDDEN_SIZE)
-        self.output = nn.Linear(HIDDEN_SIZE, IMAGE_SIZE)
+        self.hidden = Linear(NOISE_SIZE, HIDDEN_SIZE, activation="relu")
+        self.output = Linear(HIDDEN_SIZE, IMAGE_SIZE, activation="tanh")
         _initialise(self, seed)
 
     def forward(self, noise: torch.Tensor) -> torch.Tensor:
@@ -49,8 +57,9 @@ class Generator(nn.Module):
         Returns:
             (n, 784), pixels from -1 to 1.
         """
-        hidden = torch.relu(self.hidden(noise))  # (n, 128)
-        return torch.tanh(self.output(hidden))  # (n, 784)
+        hidden = self.hidden(noise)  # (n, 128), relu
+        images: torch.Tensor = self.output(hidden)  # (n, 784), tanh
+        return images
 
 
 class Discriminator(nn.Module):
@@ -66,8 +75,8 @@ class Discriminator(nn.Module):
 
     def __init__(self, seed: int = 2) -> None:
         super().__init__()
-        self.hidden = nn.Linear(IMAGE_SIZE, HIDDEN_SIZE)
-        self.output = nn.Linear(HIDDEN_SIZE, 1)
+        self.hidden = Linear(IMAGE_SIZE, HIDDEN_SIZE, activation="relu")
+        self.output = Linear(HIDDEN_SIZE, 1, activation="sigmoid")
         _initialise(self, seed)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -79,8 +88,9 @@ class Discriminator(nn.Module):
         Returns:
             (n, 1), probabilities.
         """
-        hidden = torch.relu(self.hidden(images))  # (n, 128)
-        return torch.sigmoid(self.output(hidden))  # (n, 1)
+        hidden = self.hidden(images)  # (n, 128), relu
+        probabilities: torch.Tensor = self.output(hidden)  # (n, 1), sigmoid
+        return probabilities
 
 
 def _initialise(network: nn.Module, seed: int) -> None:

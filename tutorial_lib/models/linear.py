@@ -87,7 +87,7 @@ class _Linear(torch.autograd.Function):
         activation: str | None,
     ) -> torch.Tensor:
         y = chooser.product(
-            "forward", (x, weight, bias, activation), len(x), x.shape[1], len(weight)
+            "forward", (x, weight, bias, activation), x.shape[0], x.shape[1], weight.shape[0]
         )
         ctx.save_for_backward(x, weight, y if activation else None)
         ctx.activation = activation
@@ -100,7 +100,7 @@ class _Linear(torch.autograd.Function):
         grad = grad_outputs[0].contiguous()
         if ctx.activation is not None:
             grad = _ACTIVATION_GRADIENTS[ctx.activation](grad, y)
-        shape = len(x), x.shape[1], len(weight)
+        shape = x.shape[0], x.shape[1], weight.shape[0]
         product = chooser.product
         if torch.is_grad_enabled():  # this backward will be differentiated again
             product = _differentiable_product
@@ -130,11 +130,12 @@ def _is_choosable(x: torch.Tensor, weight: torch.Tensor) -> bool:
         and type(x) is torch.Tensor
         and type(weight) in (torch.Tensor, nn.Parameter)
         and x.dtype == weight.dtype == torch.float32
-        and x.device.type == weight.device.type == "cpu"
+        and x.is_cpu
+        and weight.is_cpu
         and x.layout == weight.layout == torch.strided
         and x.dim() > 1
         and x.shape[-1] == weight.shape[1]
-        and x.numel() * len(weight) >= SMALL
+        and x.numel() * weight.shape[0] >= SMALL
         and weight.is_contiguous()
         and bool(torch.backends.mkldnn.enabled)
         and not torch.is_autocast_enabled("cpu")

@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tutorial_lib.models.matrix_product import matrix_product, matrix_product_state
 from tutorial_lib.training.basic_gan import BasicGan, GanConfig, frozen, train_gan
 from tutorial_lib.training.checkpoint import load_generator
 
@@ -197,3 +198,18 @@ def test_a_caller_can_watch_each_step():
     config = GanConfig(num_minibatches=3, minibatch_size=32)
     train_gan(config, on_step=lambda n, result: seen.append((n, len(result.losses))))
     assert seen == [(1, 3), (2, 6), (3, 9)]
+
+
+@pytest.mark.parametrize(
+    ("config", "library"),
+    [
+        (GanConfig(), "auto"),
+        (GanConfig(is_cntk_replay=True), "mkl"),
+        (GanConfig(is_cntk_replay=True, matrix_product="onednn"), "onednn"),
+        (GanConfig(matrix_product="mkl"), "mkl"),
+    ],
+)
+def test_a_replay_pins_the_matrix_product(config, library):
+    with matrix_product("auto"):
+        BasicGan(config, is_verbose=False)
+        assert matrix_product_state()["library"] == library

@@ -36,9 +36,10 @@ from tutorial_lib.learners.schedules import (
     learning_parameter_schedule_per_sample,
     momentum_schedule_per_sample,
 )
-from tutorial_lib.models.gan import NOISE_SIZE, Discriminator, Generator, scale_pixels
+from tutorial_lib.models.gan import IMAGE_SIZE, NOISE_SIZE, Discriminator, Generator, scale_pixels
 from tutorial_lib.models.init import cntk_xavier_uniform_
 from tutorial_lib.models.losses import discriminator_loss, generator_loss
+from tutorial_lib.models.matrix_product import NAMES, matrix_product
 from tutorial_lib.training.checkpoint import save_generator
 from tutorial_lib.training.progress import ProgressPrinter
 from tutorial_lib.training.samples import draw_samples
@@ -74,6 +75,8 @@ class GanConfig:
         progress_frequency: Generator updates between two lines; None for 50 lines in all.
         is_cntk_replay: Whether to repeat CNTK 2.7's run number for number: its initial weights,
             its reader's order and its noise, which is the same on every rank.
+        matrix_product: "auto", "mkl" or "onednn" for the whole process; None leaves it as it is
+            ("auto", unless somebody chose), or takes "mkl" for a replay.
     """
 
     num_minibatches: int = NUM_MINIBATCHES["fast"]
@@ -83,6 +86,7 @@ class GanConfig:
     dtype: torch.dtype = torch.float32
     progress_frequency: int | None = None
     is_cntk_replay: bool = False
+    matrix_product: str | None = None
 
     def frequency(self) -> int:
         """Generator updates between two progress lines."""
@@ -133,6 +137,8 @@ class BasicGan:
     def __init__(self, config: GanConfig, is_verbose: bool = True) -> None:
         ranks = session.start()
         self.config = config
+        if config.matrix_product or config.is_cntk_replay:
+            matrix_product(config.matrix_product or "mkl")
         self.partition = (ranks.world_size, ranks.rank)
         self.generator = Generator(config.seed).to(ranks.device, config.dtype)
         self.discriminator = Discriminator(config.seed + 1).to(ranks.device, config.dtype)
@@ -146,6 +152,7 @@ class BasicGan:
                 for layer in (network.hidden, network.output):
                     cntk_xavier_uniform_(layer.weight)
         self.device = ranks.device
+        self._buffer = torch.empty(0)
         frequency = config.frequency()
         printers = is_verbose and ranks.is_main
         self.d_trainer = Trainer(
@@ -176,9 +183,20 @@ class BasicGan:
         """Discriminator's loss per pair, (n,): real and generated images in one forward."""
         with torch.no_grad():
             generated = self.generator(noise)
-        real = scale_pixels(pixels.to(self.device), self.config.dtype)
-        d_real, d_fake = discriminator(torch.cat([real, generated])).chunk(2)
+        n = len(pixels)
+        images = self._images(2 * n)
+        scale_pixels(pixels.to(self.device), out=images[:n])
+        images[n:] = generated
+        d_real, d_fake = discriminator(images).chunk(2)
         return discriminator_loss(d_real, d_fake)
+
+    def _images(self, rows: int) -> torch.Tensor:
+        """Memory for the discriminator's input, (rows, 784): the same in every step."""
+        if len(self._buffer) < rows:
+            self._buffer = torch.empty(
+                rows, IMAGE_SIZE, dtype=self.config.dtype, device=self.device
+            )
+        return self._buffer[:rows]
 
     def g_criterion(self, generator: nn.Module, noise: torch.Tensor) -> torch.Tensor:
         """Generator's loss per sample, (n,)."""
@@ -265,6 +283,7 @@ def main(arguments: list[str] | None = None) -> None:
         data_dir=options.datadir,
         dtype=getattr(torch, options.dtype),
         is_cntk_replay=options.replay_cntk,
+        matrix_product=options.matrix_product,
     )
     with session.script(options.backend) as ranks:
         try:
@@ -328,6 +347,11 @@ def _parser() -> argparse.ArgumentParser:
         "--replay-cntk",
         action="store_true",
         help="repeat CNTK 2.7's run number for number, its accidents included",
+    )
+    parser.add_argument(
+        "--matrix-product",
+        choices=NAMES,
+        help="library that multiplies matrices (default: the faster one; a replay takes mkl)",
     )
     parser.add_argument("--plot", metavar="FILE", help="write the 6x6 grid of samples as PNG")
     parser.add_argument("--losses", metavar="FILE", help="write all losses as JSON")

@@ -119,3 +119,11 @@ def test_progress_writers_hear_of_every_minibatch(model, capsys):
     spans = [line.split(":")[0].strip() for line in lines if "Minibatch[" in line]
     assert spans == ["Minibatch[   1-   2]", "Minibatch[   3-   4]"]
     assert any(line.startswith("Finished Epoch[1]") for line in lines)
+
+
+def test_numbers_too_small_for_the_processor_to_be_fast_count_as_zero(model):
+    torch.set_flush_denormal(False)
+    tiny = torch.tensor([1e-39])
+    assert tiny.mul(1).item() > 0
+    Trainer(model, squares, learner(model))
+    assert tiny.mul(1).item() == 0

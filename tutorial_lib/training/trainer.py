@@ -60,6 +60,9 @@ class Trainer:
         parameter_learners: Learner | DistributedLearner | Sequence[Learner | DistributedLearner],
         progress_writers: Iterable[ProgressPrinter] = (),
     ) -> None:
+        # In this process, numbers below 1e-38 count as zero from now on: a processor may take a
+        # hundred times as long for each, and a sure discriminator's gradients are full of them.
+        torch.set_flush_denormal(True)
         if isinstance(parameter_learners, Learner | DistributedLearner):
             parameter_learners = [parameter_learners]
         self.training_network = model

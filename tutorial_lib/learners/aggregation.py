@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from tutorial_lib.learners.quantization import ColumnQuantizer
+from tutorial_lib.learners.quantization import ColumnQuantizer, packed_words
 from tutorial_lib.learners.transport import Transport
 
 WORD_BYTES = 4
@@ -19,15 +19,21 @@ class Block:
     Args:
         rows: Of each matrix.
         columns: Of each matrix, by the parameter's number.
-        words: Words of a packed column.
+        bits: Of an element.
         transport: Between the ranks that share the columns.
+        device: Of the parameters.
     """
 
     def __init__(
-        self, rows: int, columns: dict[int, int], words: int, transport: Transport
+        self,
+        rows: int,
+        columns: dict[int, int],
+        bits: int,
+        transport: Transport,
+        device: torch.device,
     ) -> None:
         self.rows = rows
-        self.words = words
+        self.words = packed_words(rows, bits)
         self.spans: dict[int, slice] = {}
         self.columns = 0
         for number, count in columns.items():
@@ -36,6 +42,11 @@ class Block:
         self._world_size = transport.world_size
         self.own = self.stripes(transport.rank)
         self.own_columns = sum(stripe.stop - stripe.start for stripe in self.own)
+        self.whole = ColumnQuantizer(bits, rows, self.columns, device)
+        self.stripe = ColumnQuantizer(bits, rows, self.own_columns, device)
+        self.residual = torch.zeros(rows, self.columns, device=device)
+        self.stripe_residual = torch.zeros(rows, self.own_columns, device=device)
+        self.total = torch.empty_like(self.stripe_residual)
 
     def stripes(self, rank: int) -> list[slice]:
         """Return the columns that a rank owns, of each matrix a contiguous part."""
@@ -77,23 +88,16 @@ class QuantizedAggregation:
         self.parameters = list(parameters)
         self.bytes_sent = 0
         self._transport = transport
-        self._quantizer = ColumnQuantizer(bits)
-        self._blocks = list(self._make_blocks())
-        zeros = self.parameters[0].new_zeros
-        self._residuals = [
-            zeros(block.rows, block.columns, dtype=torch.float32) for block in self._blocks
-        ]
-        self._stripe_residuals = [
-            zeros(block.rows, block.own_columns, dtype=torch.float32) for block in self._blocks
-        ]
+        device = self.parameters[0].device
+        self._blocks = list(self._make_blocks(bits, device))
         by_rank = [self._places(rank) for rank in range(transport.world_size)]
         self._counts = [len(places) for places in by_rank]
-        device = self.parameters[0].device
-        # From the order of parameters to that of ranks, without this rank; and back, with it.
-        self._for_others = torch.cat([*by_rank[: self._rank], *by_rank[self._rank + 1 :]]).to(
-            device
-        )
+        # Where the words for the other ranks are; and where each word is that all ranks sent.
+        others = [*by_rank[: self._rank], *by_rank[self._rank + 1 :]]
+        self._for_others = torch.cat(others).to(device)
         self._back = torch.cat(by_rank).argsort().to(device)
+        self._packed = torch.empty(sum(self._counts), dtype=torch.int32, device=device)
+        self._packed_stripes = self._packed.new_empty(self._counts[self._rank])
 
     def aggregate(self, gradients: Sequence[Tensor]) -> None:
         """Replace gradients by what all ranks agree is their sum.
@@ -103,27 +107,23 @@ class QuantizedAggregation:
 
         **Distributed:** collective; afterwards the gradients are equal on all ranks.
         """
-        packed, totals = [], []
-        for block, residual in zip(self._blocks, self._residuals, strict=True):
+        for block, words in zip(self._blocks, self._of_blocks(self._packed), strict=True):
             for number, span in block.spans.items():
-                residual[:, span].add_(gradients[number].reshape(block.rows, -1))
-            words, restored = self._quantizer.quantize(residual)
-            residual.sub_(restored)
-            packed.append(words.flatten())
-            totals.append(_columns(restored, block.own))
-        received = self._exchange_stripes(torch.cat(packed))
-        packed = []
-        parts = zip(self._blocks, totals, self._stripe_residuals, received, strict=True)
-        for block, total, residual, theirs in parts:
-            for restored in self._quantizer.dequantize(theirs, block.rows):
-                total.add_(restored)
-            total.add_(residual)
-            words, restored = self._quantizer.quantize(total)
-            torch.sub(total, restored, out=residual)
-            packed.append(words.flatten())
-        gathered = self._gather_stripes(torch.cat(packed))
-        for block, words in zip(self._blocks, gathered, strict=True):
-            restored = self._quantizer.dequantize(words, block.rows)
+                block.residual[:, span].add_(gradients[number].reshape(block.rows, -1))
+            restored = block.whole.quantize(block.residual, words)
+            block.residual.sub_(restored)
+            own = [restored[:, stripe] for stripe in block.own]
+            torch.cat(own, 1, out=block.total)
+        for theirs in self._exchange_stripes():
+            for block, words in zip(self._blocks, self._of_stripes(theirs), strict=True):
+                block.total.add_(block.stripe.dequantize(words))
+        stripes = self._of_stripes(self._packed_stripes)
+        for block, words in zip(self._blocks, stripes, strict=True):
+            block.stripe_residual.add_(block.total)
+            block.stripe_residual.sub_(block.stripe.quantize(block.stripe_residual, words))
+        gathered = self._gather_stripes()
+        for block, words in zip(self._blocks, self._of_blocks(gathered), strict=True):
+            restored = block.whole.dequantize(words)
             for number, span in block.spans.items():
                 gradient = gradients[number]
                 gradient.copy_(restored[:, span].reshape(gradient.shape))
@@ -183,13 +183,11 @@ class QuantizedAggregation:
 
     def _parts(self) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Each parameter's number, residual and stripe's residual, as views of the blocks'."""
-        blocks = zip(self._blocks, self._residuals, self._stripe_residuals, strict=True)
-        for block, residual, stripe in blocks:
+        for block in self._blocks:
             widths = [own.stop - own.start for own in block.own]
-            for (number, span), own_part in zip(
-                block.spans.items(), stripe.split(widths, 1), strict=True
-            ):
-                yield number, residual[:, span], own_part
+            stripes = block.stripe_residual.split(widths, 1)
+            for (number, span), stripe in zip(block.spans.items(), stripes, strict=True):
+                yield number, block.residual[:, span], stripe
 
     def _own_columns(self, matrix: Tensor) -> slice:
         return stripe_of(matrix.shape[1], self._transport.world_size, self._rank)
@@ -198,14 +196,14 @@ class QuantizedAggregation:
     def _rank(self) -> int:
         return self._transport.rank
 
-    def _make_blocks(self) -> Iterator[Block]:
+    def _make_blocks(self, bits: int, device: torch.device) -> Iterator[Block]:
         columns: dict[int, dict[int, int]] = {}
         for number, parameter in enumerate(self.parameters):
             rows = parameter.shape[0] if parameter.dim() else 1
             if parameter.numel():
                 columns.setdefault(rows, {})[number] = parameter.numel() // rows
         for rows, counts in columns.items():
-            yield Block(rows, counts, self._quantizer.words(rows), self._transport)
+            yield Block(rows, counts, bits, self._transport, device)
 
     def _places(self, rank: int) -> Tensor:
         """Return where in all flattened packed blocks a rank's columns are."""
@@ -215,35 +213,39 @@ class QuantizedAggregation:
             start += block.words * block.columns
         return torch.cat(places)
 
-    def _exchange_stripes(self, packed: Tensor) -> list[Tensor]:
-        """Give every rank its stripe; return mine from the others, (others, words, columns)."""
-        own, size = self._counts[self._rank], self._transport.world_size
-        received = self._send(
-            packed[self._for_others],
-            self._without_own(self._counts),
-            self._without_own([own] * size),
-        ).view(size - 1, own)
-        sizes = [block.words * block.own_columns for block in self._blocks]
-        return [
-            part.reshape(size - 1, block.words, block.own_columns)
-            for part, block in zip(received.split(sizes, dim=1), self._blocks, strict=True)
-        ]
+    def _of_blocks(self, packed: Tensor) -> Iterator[Tensor]:
+        """The packed columns of each block, (words, columns)."""
+        sizes = [block.words * block.columns for block in self._blocks]
+        for part, block in zip(packed.split(sizes), self._blocks, strict=True):
+            yield part.view(block.words, block.columns)
 
-    def _gather_stripes(self, packed: Tensor) -> list[Tensor]:
-        """Give every rank my stripe; return all of them, (words, columns) for each block."""
-        size = self._transport.world_size
+    def _of_stripes(self, packed: Tensor) -> Iterator[Tensor]:
+        """The packed columns of this rank's stripe of each block, (words, columns)."""
+        sizes = [block.words * block.own_columns for block in self._blocks]
+        for part, block in zip(packed.split(sizes), self._blocks, strict=True):
+            yield part.view(block.words, block.own_columns)
+
+    def _exchange_stripes(self) -> Sequence[Tensor]:
+        """Give every rank its stripe of mine; return what each other rank gave me."""
+        own = self._counts[self._rank]
         received = self._send(
-            packed.repeat(size - 1),
-            self._without_own([len(packed)] * size),
+            self._packed.index_select(0, self._for_others),
+            self._without_own(self._counts),
+            self._without_own([own] * self._transport.world_size),
+        )
+        return received.split(own) if own else ()
+
+    def _gather_stripes(self) -> Tensor:
+        """Give every rank my packed sums; return all packed sums."""
+        size, mine = self._transport.world_size, self._packed_stripes
+        received = self._send(
+            mine.repeat(size - 1) if size > 2 else mine,
+            self._without_own([len(mine)] * size),
             self._without_own(self._counts),
         )
         before = sum(self._counts[: self._rank])
-        gathered = torch.cat([received[:before], packed, received[before:]])[self._back]
-        sizes = [block.words * block.columns for block in self._blocks]
-        return [
-            part.view(block.words, block.columns)
-            for part, block in zip(gathered.split(sizes), self._blocks, strict=True)
-        ]
+        everybody = torch.cat([received[:before], mine, received[before:]])
+        return torch.index_select(everybody, 0, self._back, out=self._packed)
 
     def _send(self, sent: Tensor, sent_counts: list[int], counts: list[int]) -> Tensor:
         self.bytes_sent += sent.numel() * WORD_BYTES
@@ -251,10 +253,6 @@ class QuantizedAggregation:
 
     def _without_own(self, counts: list[int]) -> list[int]:
         return [0 if rank == self._rank else count for rank, count in enumerate(counts)]
-
-
-def _columns(matrix: Tensor, stripes: list[slice]) -> Tensor:
-    return torch.cat([matrix[:, stripe] for stripe in stripes], 1)
 
 
 def stripe_of(columns: int, world_size: int, rank: int) -> slice:

@@ -28,8 +28,13 @@ def check_bits(bits: int) -> None:
         raise RuntimeError("Quantization: 'nbits' must be a divisor of 64")
 
 
+def packed_words(rows: int, bits: int) -> int:
+    """Return the number of 32-bit words that a packed column of so many rows takes."""
+    return SCALES + -(-rows // (WORD_BITS // bits))
+
+
 class ColumnQuantizer:
-    """Quantises the columns of matrices, each by its own two numbers.
+    """Quantises the columns of matrices of one shape, each column by its own two numbers.
 
     With 1 bit a column keeps the mean of its negative and the mean of its other elements, and
     which of both each element is. With more, it keeps the ends of a range that reaches four root
@@ -39,6 +44,9 @@ class ColumnQuantizer:
 
     Args:
         bits: 1, 2, 4, 8 or 16.
+        rows: Elements of a column.
+        columns: Their number.
+        device: Of the matrices.
 
     Raises:
         ValueError: Less than one bit: give one of the above.
@@ -47,98 +55,90 @@ class ColumnQuantizer:
     **Source:** CNTK's ``ColumnQuantizer``; Seide et al., 1-bit stochastic gradient descent, 2014.
     """
 
-    def __init__(self, bits: int) -> None:
+    def __init__(
+        self, bits: int, rows: int, columns: int, device: torch.device | str = "cpu"
+    ) -> None:
         check_bits(bits)
         self.bits = bits
-        self._per_word = WORD_BITS // bits
-        self._constants: dict[torch.device, tuple[Tensor, Tensor]] = {}
+        self.rows = rows
+        self.columns = columns
+        self._last_code = (1 << bits) - 1
+        per_word = WORD_BITS // bits
+        words = packed_words(rows, bits) - SCALES
+        # Memory that every call uses again: fresh memory would cost more than the arithmetic.
+        self._places = torch.zeros(words, per_word, columns, dtype=torch.int32, device=device)
+        self._codes = self._places.flatten(0, 1)[:rows]
+        self._values = torch.empty(rows, columns, device=device)
+        self._counts = self._codes.new_empty(2, columns)
+        self._sign_place = self._codes.new_tensor(WORD_BITS - 1)
+        shifts = torch.arange(per_word, dtype=torch.int32, device=device).mul_(bits).unsqueeze_(1)
+        self._shifts = self._sign_place - shifts if bits == 1 else shifts
+        # The one-bit code of a negative element is -1, and the others' are 0.
+        self._weights = torch.full_like(shifts, -1 if bits == 1 else 1) << shifts
 
-    def words(self, rows: int) -> int:
-        """Return the number of words of a packed column."""
-        return SCALES + -(-rows // self._per_word)
-
-    def quantize(self, values: Tensor) -> tuple[Tensor, Tensor]:
+    def quantize(self, values: Tensor, packed: Tensor) -> Tensor:
         """Quantise each column.
 
         Args:
             values: (rows, columns), float32, contiguous; a -0.0 would count as negative.
+            packed: Takes the packed columns, (words, columns) int32, contiguous.
 
         Returns:
-            The packed columns, (words, columns) int32; and what ``dequantize`` makes of them,
-            (rows, columns) float32.
+            What ``dequantize`` makes of them, (rows, columns) float32; until the next call.
         """
-        codes, scales = self._encode(values)
-        packed = torch.cat([scales.view(torch.int32), self._pack(codes)])
-        return packed, self._decode(codes, scales)
+        scales = packed[:SCALES].view(torch.float32)
+        self._encode(values, scales)
+        restored = self._decode(scales)
+        torch.sum(self._places.mul_(self._weights), 1, dtype=torch.int32, out=packed[SCALES:])
+        return restored
 
-    def dequantize(self, packed: Tensor, rows: int) -> Tensor:
+    def dequantize(self, packed: Tensor) -> Tensor:
         """Return the values that packed columns stand for.
 
         Args:
-            packed: (..., words, columns) int32.
-            rows: Elements of a column.
+            packed: (words, columns) int32, contiguous.
 
         Returns:
-            (..., rows, columns) float32.
+            (rows, columns) float32; until the next call.
         """
-        scales, words = packed.split([SCALES, packed.shape[-2] - SCALES], dim=-2)
-        return self._decode(self._unpack(words, rows), scales.contiguous().view(torch.float32))
+        words = packed[SCALES:].unsqueeze(1)
+        if self.bits == 1:
+            torch.bitwise_left_shift(words, self._shifts, out=self._places)
+            self._places.bitwise_right_shift_(self._sign_place)
+        else:
+            torch.bitwise_right_shift(words, self._shifts, out=self._places)
+            self._places.bitwise_and_(self._last_code)
+        return self._decode(packed[:SCALES].view(torch.float32))
 
-    def _encode(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a code for each element and the two numbers of each column, (2, columns)."""
-        rows = values.shape[0]
+    def _encode(self, values: Tensor, scales: Tensor) -> None:
+        """Find each column's two numbers, (2, columns), and a code for each element."""
         if self.bits == 1:
             # The sign bit, spread over the word: -1 for a negative element, 0 for another.
-            codes = values.view(torch.int32) >> WORD_BITS - 1
-            negatives = codes.sum(0, dtype=torch.int32).neg_()
-            sums = torch.stack([values.clamp(max=0).sum(0), values.clamp(min=0).sum(0)])
-            counts = torch.stack([negatives, rows - negatives])
-            return codes, sums.div_(counts.clamp_(min=1))
-        limit = 4 * ((values * values).sum(0) / rows).sqrt_()
+            torch.bitwise_right_shift(values.view(torch.int32), self._sign_place, out=self._codes)
+            torch.sum(self._codes, 0, dtype=torch.int32, out=self._counts[0])
+            torch.add(self._counts[0], self.rows, out=self._counts[1])
+            torch.sum(torch.clamp(values, max=0, out=self._values), 0, out=scales[0])
+            torch.sum(torch.clamp(values, min=0, out=self._values), 0, out=scales[1])
+            scales.div_(self._counts.abs_().clamp_(min=1))
+            return
+        low, limit = scales
+        torch.sum(torch.mul(values, values, out=self._values), 0, out=limit)
+        limit.div_(self.rows).sqrt_().mul_(4)
+        torch.neg(limit, out=low)
         # Where the range is too small for a division, _decode returns its lower end.
         steps = self._last_code / (limit * 2).clamp_(min=SMALLEST_RANGE)
-        codes = ((values + limit) * steps).to(torch.int32).clamp_(0, self._last_code)
-        return codes, torch.stack([-limit, limit])
+        torch.sub(values, low, out=self._values).mul_(steps).clamp_(0, self._last_code)
+        self._codes.copy_(self._values)
 
-    def _decode(self, codes: Tensor, scales: Tensor) -> Tensor:
-        low, high = scales.narrow(-2, 0, 1), scales.narrow(-2, 1, 1)
+    def _decode(self, scales: Tensor) -> Tensor:
+        """Return what the codes stand for."""
         if self.bits == 1:
             # Chooses by bits: a masked choice in floating point takes twenty times as long.
-            low, high = low.view(torch.int32), high.view(torch.int32)
-            return (codes & (low ^ high)).bitwise_xor_(high).view(torch.float32)
-        step = (high - low) / self._last_code
-        step = step * (high - low >= SMALLEST_RANGE)
-        return codes.to(torch.float32).add_(0.5).mul_(step).add_(low)
-
-    @property
-    def _last_code(self) -> int:
-        return (1 << self.bits) - 1
-
-    def _pack(self, codes: Tensor) -> Tensor:
-        """Pack (rows, columns) codes into (words, columns), a word's bits down the column."""
-        missing = -codes.shape[0] % self._per_word
-        if missing:
-            codes = torch.nn.functional.pad(codes, (0, 0, 0, missing))
-        _, weights = self._places(codes.device)
-        parts: Tensor = codes.unflatten(0, (-1, self._per_word)) * weights
-        return parts.sum(1, dtype=torch.int32)
-
-    def _unpack(self, words: Tensor, rows: int) -> Tensor:
-        """Unpack (..., words, columns) into (..., rows, columns) codes."""
-        shifts, _ = self._places(words.device)
-        words = words.unsqueeze(-2)
-        if self.bits == 1:
-            codes = (words << WORD_BITS - 1 - shifts).bitwise_right_shift_(WORD_BITS - 1)
-        else:
-            codes = (words >> shifts).bitwise_and_(self._last_code)
-        return codes.flatten(-3, -2).narrow(-2, 0, rows)
-
-    def _places(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return where in a word each element begins, and what its code weighs there."""
-        if device not in self._constants:
-            elements = torch.arange(self._per_word, dtype=torch.int32, device=device)
-            shifts = (elements * self.bits).unsqueeze(1)
-            # The one-bit code of a negative element is -1, and the others' are 0.
-            one = -1 if self.bits == 1 else 1
-            self._constants[device] = shifts, torch.full_like(shifts, one) << shifts
-        return self._constants[device]
+            low, high = scales.view(torch.int32)
+            restored = self._values.view(torch.int32)
+            torch.bitwise_and(self._codes, low ^ high, out=restored).bitwise_xor_(high)
+            return self._values
+        low, high = scales
+        width = high - low
+        step = width.mul_(width >= SMALLEST_RANGE).div_(self._last_code)
+        return self._values.copy_(self._codes).add_(0.5).mul_(step).add_(low)

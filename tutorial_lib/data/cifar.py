@@ -17,7 +17,7 @@ from PIL import Image
 from tutorial_lib.data.atomic import atomic_write
 from tutorial_lib.data.cifar_files import Part, read_binary, read_python
 from tutorial_lib.data.datasets import Dataset, Split
-from tutorial_lib.data.download import LOCK_TIMEOUT_S, by_hand, cache_dir, fetch
+from tutorial_lib.data.download import LOCK_TIMEOUT_S, cache_dir, fetch
 from tutorial_lib.data.errors import DataError
 from tutorial_lib.data.files import read_bytes
 
@@ -86,7 +86,7 @@ def cifar10(data_dir: str | os.PathLike[str] | None = None, download: bool = Fal
                 *training, test = (read(place / name) for name in names)
                 return _dataset("CIFAR-10", _joined(training), test)
     expected = f"{BATCHES[0]}.bin to {BATCHES[-1]}.bin and {TEST_BATCH}.bin, or these without .bin"
-    remedy = by_hand(ARCHIVE_SHA256, MIRRORS, folder) + ", after unpacking the archive there"
+    remedy = f"Unpack {MIRRORS[0]}/{ARCHIVE} there, or have it downloaded (download=True)"
     raise DataError(folder, expected, "none of them", remedy)
 
 

@@ -45,6 +45,12 @@ def test_last_expression_comes_back_in_rank_order(ranks: Ranks) -> None:
     assert list(ranks.run("rank", ranks=[1, 0])) == [0, 1]
 
 
+def test_no_answer_of_many_quick_ones_is_lost(ranks: Ranks) -> None:
+    ranks.run("i = 0")
+    for i in range(300):
+        assert ranks.run("i += 1\ni") == {0: i + 1, 1: i + 1}
+
+
 @pytest.mark.parametrize(
     "source", ["x = 5", "5;", "5 # five;\n;".replace("\n;", " "), "", "# nothing", "None"]
 )

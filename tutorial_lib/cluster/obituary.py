@@ -38,7 +38,7 @@ def cause_of_death(log: str, rank: int, pid: int, mpiexec_status: int | None = N
         return _signal(int(match[1]))
     if match := re.search(rf"Process name: \[.*?,{rank}\]\s+Exit code:\s+(\d+)", log):
         return f"exit status {match[1]}"
-    if "RUNNING AT" not in log and "Process name" not in log and mpiexec_status:
+    if mpiexec_status and not re.search(r"RUNNING AT|process rank|Process name", log):
         return f"exit status {mpiexec_status}"
     return ""
 

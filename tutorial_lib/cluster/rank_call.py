@@ -66,7 +66,7 @@ class RankCall:
         """
         for rank, engine in self.engines.items():
             future = self.client.send_apply_request(
-                self.client._mux_socket,
+                self.client._mux_stream,  # not the bare socket: its loop would miss replies
                 function,
                 arguments,
                 ident=engine.uuid.encode(),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from tutorial_lib.cluster import startup
 from tutorial_lib.cluster.connection import open_client, registered
@@ -146,19 +146,22 @@ def _engines(client_file: Path) -> int | None:
 
 
 def _stop(folder: ClusterFolder) -> None:
-    """End a cluster by its supervisor, whose lock says whether its process id still holds."""
+    """End a cluster by its supervisor, whose lock says that its process id still holds."""
     pid = folder.read_record().supervisor
-    for number, timeout_s in ((signal.SIGTERM, STOP_TIMEOUT_S), (signal.SIGKILL, KILL_TIMEOUT_S)):
-        deadline = time.monotonic() + timeout_s
-        if pid is not None and folder.is_alive:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-        while folder.is_alive and time.monotonic() < deadline:
-            time.sleep(0.05)
-        if not folder.is_alive:
-            folder.remove()
-            return
-    raise ClusterError(f"process {pid} does not end: see {folder.path}")
+    with contextlib.suppress(psutil.NoSuchProcess):
+        supervisor = psutil.Process(pid)
+        for number, timeout_s in (
+            (signal.SIGTERM, STOP_TIMEOUT_S),
+            (signal.SIGKILL, KILL_TIMEOUT_S),  # its controller and engines notice, and end
+        ):
+            if folder.is_alive:
+                supervisor.send_signal(number)
+            with contextlib.suppress(psutil.TimeoutExpired):
+                supervisor.wait(timeout_s)
+                break
+        else:
+            raise ClusterError(f"process {pid} does not end: see {folder.path}")
+    folder.remove()
 
 
 def _stop_with_ipcluster(profile_folder: Path) -> None:

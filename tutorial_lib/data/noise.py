@@ -97,8 +97,12 @@ class NoiseSource:
         counter, skipped = divmod(first * self.dim, ELEMENTS_PER_COUNTER)
         philox = np.random.Philox(key=self.seed)
         philox.advance(counter)
-        drawn = np.random.Generator(philox).random(skipped + count * self.dim, dtype=np.float32)
-        scaled = drawn[skipped:] * np.float32(2) - np.float32(1)
+        # The numbers of Generator.random(dtype=float32), in two thirds of its time: the upper 24
+        # bits of each half of a word, the lower half first.
+        size = count * self.dim
+        words = philox.random_raw((skipped + size + 1) // 2).astype("<u8", copy=False)
+        bits = words.view("<u4")[skipped : skipped + size] >> 8
+        scaled = bits.astype(np.float32) * np.float32(2**-23) - np.float32(1)
         return torch.from_numpy(scaled.reshape(count, self.dim))
 
     def state_dict(self) -> NoiseState:

@@ -20,7 +20,7 @@ import pytest
 from nbformat import NotebookNode
 
 LIMIT_S = 280
-FAST = {"minibatches": 60, "num_engines": 2}
+FAST = {"minibatches": 40, "num_engines": 2}
 FENCE = re.compile(r"```python\n(.+?)```", re.DOTALL)
 
 

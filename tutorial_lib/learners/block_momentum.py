@@ -129,10 +129,11 @@ class BlockMomentumLearner(DistributedLearner):
             if action is Action.AGGREGATE:
                 self._aggregate()
         self._aggregate()
+        assert self._smoothed is not None
         return {
             "learner": self.learner.state_dict(),
             "total_number_of_samples_seen": self.total_number_of_samples_seen,
-            "smoothed": self._smoothed,
+            "smoothed": self._smoothed.clone(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -144,7 +145,7 @@ class BlockMomentumLearner(DistributedLearner):
             ValueError: The state is of other parameters: build the learner as it was.
         """
         smoothed = state["smoothed"]
-        if smoothed is not None and smoothed.numel() != sum(p.numel() for p in self.parameters):
+        if smoothed.numel() != sum(p.numel() for p in self.parameters):
             raise ValueError("the state's block momentum is of other parameters than the learner's")
         self.learner.load_state_dict(state["learner"])
         total = self.total_number_of_samples_seen = state["total_number_of_samples_seen"]
@@ -153,7 +154,7 @@ class BlockMomentumLearner(DistributedLearner):
         self._mean_in_block = self._samples_in_block = 0
         self._is_out_of_data = False
         self._start = None
-        self._smoothed = None if smoothed is None else smoothed.to(self.parameters[0].device)
+        self._smoothed = smoothed.to(self._device, copy=True)
 
     def _remember_start(self) -> None:
         if self._start is None:

@@ -109,6 +109,8 @@ class DataParallelLearner(DistributedLearner):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from ``state_dict``'s, also with another number of ranks or of bits.
 
+        One rank alone, or 32 bits, leave nothing out, and forget what others left out.
+
         Raises:
             ValueError: The state is of other parameters: build the learner as it was.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
@@ -260,7 +261,9 @@ class Learner(torch.optim.Optimizer):
             }
             for group in state_dict["param_groups"]
         ]
-        super().load_state_dict({**state_dict, "param_groups": groups})
+        # A copy, or this learner would share its state with the one that the state was taken of.
+        state = copy.deepcopy(state_dict["state"])
+        super().load_state_dict({"state": state, "param_groups": groups})
         self.__dict__.update(state_dict["learner"])
 
     def __getstate__(self) -> dict[str, Any]:

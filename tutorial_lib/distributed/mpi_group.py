@@ -142,7 +142,7 @@ class Group(Reductions, Exchange, Messages):
         """Finish what nobody waits for."""
         for work in list(self._pending):
             if not work.is_waited_for:
-                work.test()
+                work.advance()
 
     def forget(self, work: Work) -> None:
         """Let go of a work that has ended.

@@ -25,8 +25,8 @@ class Polled(Protocol):
 
     is_waited_for: bool
 
-    def test(self) -> bool:
-        """Poll once; whether it has ended."""
+    def advance(self) -> bool:
+        """Poll once; whether there is nothing left to poll."""
         ...
 
 
@@ -50,25 +50,33 @@ def attend(work: Polled) -> bool:
     return True
 
 
+def dismiss(work: Polled) -> None:
+    """Poll an operation no more: it has ended."""
+    _progress.works.pop(work, None)
+
+
 class Progress:
-    """The thread and what it polls."""
+    """The thread and what it polls.
+
+    Attributes:
+        works: What it polls; any thread may add and remove.
+    """
 
     def __init__(self) -> None:
-        self._works: list[Polled] = []
-        self._lock = threading.Lock()
+        self.works: dict[Polled, None] = {}
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_stopping = False
+        self._busy = 0.0  # when something last began or moved
 
     def attend(self, work: Polled) -> None:
         """Poll an operation until it ends."""
-        with self._lock:
-            self._works.append(work)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="mpi-progress", daemon=True)
-                self._thread.start()
-        if not self._wake.is_set():
-            self._wake.set()
+        self._busy = time.perf_counter()
+        self.works[work] = None
+        self._wake.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="mpi-progress", daemon=True)
+            self._thread.start()
 
     def stop(self) -> None:
         """End the thread: MPI must not be called once it is finalised."""
@@ -78,29 +86,30 @@ class Progress:
             self._thread.join()
 
     def _run(self) -> None:
-        busy = time.perf_counter()
         while not self._is_stopping:
-            if not self._wake.is_set():
-                self._wake.wait()
-                busy = time.perf_counter()
-            moved = False
-            for work in list(self._works):
-                before = time.perf_counter()
-                if not work.is_waited_for and not work.test():
-                    moved = moved or time.perf_counter() - before > MOVED_S
-            with self._lock:
-                self._works = [work for work in self._works if not _is_over(work)]
-                if not self._works and not self._is_stopping:
-                    self._wake.clear()
+            self._wake.clear()
+            has_moved = self._poll()
             now = time.perf_counter()
-            if moved:
-                busy = now
+            if has_moved:
+                self._busy = now
+            elif self.works:
+                self._wake.wait(
+                    min(max((now - self._busy) / 50, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
+                )
             else:
-                time.sleep(min(max((now - busy) / 50, SHORTEST_PAUSE_S), LONGEST_PAUSE_S))
+                self._wake.wait()
 
-
-def _is_over(work: Polled) -> bool:
-    return not work.is_waited_for and work.test()
+    def _poll(self) -> bool:
+        """Poll all; whether data moved."""
+        has_moved = False
+        for work in list(self.works):
+            if work.is_waited_for:
+                continue
+            before = time.perf_counter()
+            if work.advance():
+                self.works.pop(work, None)
+            has_moved = has_moved or time.perf_counter() - before > MOVED_S
+        return has_moved
 
 
 _progress = Progress()

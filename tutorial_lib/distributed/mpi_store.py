@@ -6,6 +6,7 @@ gloo or NCCL group beside it exchanges addresses here, and so may user code.
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,9 @@ BUSY_S = 0.0002  # between the requests of a busy time
 BUSY_FOR_S = 0.1
 
 Value = bytes | str
+
+# torch keeps only the C++ half of a store, which cannot answer without this one.
+_open: list[Store] = []
 
 
 class Table:
@@ -84,7 +88,8 @@ class Store(dist.Store):
     Raises:
         RuntimeError: MPI allows no calls from threads: use a ``TCPStore``.
 
-    **Distributed:** making one is collective over all ranks; its methods are not.
+    **Distributed:** making one is collective over all ranks; its methods are not. It lives until
+    it is closed, or the process ends.
     """
 
     def __init__(self, timeout_s: float = 300.0) -> None:
@@ -101,6 +106,7 @@ class Store(dist.Store):
         if self._table is not None and self._comm.size > 1:
             self._thread = threading.Thread(target=self._serve, name="mpi-store", daemon=True)
             self._thread.start()
+        _open.append(self)
 
     def close(self) -> None:
         """End the thread and free the communicator. The other ranks' requests then time out."""
@@ -109,6 +115,8 @@ class Store(dist.Store):
             self._thread.join()
         if self._comm != MPI.COMM_NULL:
             self._comm.Free()
+        if self in _open:
+            _open.remove(self)
 
     def _serve(self) -> None:
         assert self._table is not None  # only rank 0 serves
@@ -238,6 +246,13 @@ class Store(dist.Store):
     # The names by which C++ calls the methods.
     deleteKey: Callable[[Any, str], bool] = delete_key  # noqa: N815
     getNumKeys: Callable[[Any], int] = num_keys  # noqa: N815
+
+
+@atexit.register
+def _close_all() -> None:
+    """MPI must not be called once it is finalised."""
+    while _open:
+        _open[-1].close()
 
 
 def _encoded(value: Value) -> bytes:

@@ -104,6 +104,7 @@ class Work(dist.Work):
         self.is_done = False
         self.is_waited_for = False
         self.failure: Exception | None = None
+        self._is_held = False
         self._parts = parts
         self._result = tensors if result is None else result
         self._requests: list[MPI.Request] | None = None  # None until all are posted
@@ -126,12 +127,25 @@ class Work(dist.Work):
         self._requests = requests
 
     def test(self) -> bool:
-        """Poll once: let MPI move data, and finish the operation when it is complete."""
-        if self.is_done:
-            return True
+        """Poll once, and finish the operation when it is complete; whether it has ended."""
+        if not self.is_done:
+            self._poll(settles=True)
+        return self.is_done
+
+    def advance(self) -> bool:
+        """As ``test`` for who does not wait for it; whether there is nothing left to poll.
+
+        A future taken within a backward is completed at the backward's end, in order: what is
+        chained to it may begin another collective, and that must be the same on all ranks.
+        """
+        return self.is_done or self._poll(settles=not self._is_held)
+
+    def _poll(self, settles: bool) -> bool:
         with self._lock:  # a request may be tested by one thread at a time
             try:
-                if not self.is_done and self._is_complete():
+                if self.is_done or not self._is_complete():
+                    return self.is_done
+                if settles:
                     for part in self._parts:
                         if part.finish is not None:
                             part.finish()
@@ -140,7 +154,7 @@ class Work(dist.Work):
                 self._settle(CollectiveError(f"MPI could not do {self.describe()}: {error}"))
             except Exception as error:
                 self._settle(error)
-        return self.is_done
+            return True
 
     def _is_complete(self) -> bool:
         requests = self._requests
@@ -163,6 +177,7 @@ class Work(dist.Work):
         if failure is None:
             self._parts = ()
         self.group.forget(self)
+        mpi_progress.dismiss(self)
         future, self._future = self._future, None
         if future is not None:
             future.settle()
@@ -182,7 +197,7 @@ class Work(dist.Work):
             CollectiveCancelledError: ``cancel`` was called.
             CollectiveError: MPI failed.
         """
-        if not self.test():
+        if not self.is_done:
             self._wait(timeout.total_seconds())
         if self.failure is not None:
             raise self.failure.with_traceback(None)
@@ -276,7 +291,13 @@ class Work(dist.Work):
         if self.is_done:
             future.settle()
         elif is_in_backward():
-            _engine.queue_callback(self._end_backward)
+            # Within a node of the graph there is still time; past the last (a static graph's
+            # first reductions, or what is chained to a future) C++ waits right after this.
+            if torch._C._current_autograd_node() is not None:
+                self._is_held = True
+                _engine.queue_callback(self._end_backward)
+            else:
+                self.wait()
         elif not mpi_progress.attend(self):
             self.wait()
         return future

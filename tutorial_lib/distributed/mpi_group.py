@@ -151,7 +151,7 @@ class Group(Reductions, Exchange, Messages):
         all-reduce), which without its Python half would wait for ever: small ones live on.
         """
         self._pending.pop(work, None)
-        if work.nbytes <= SMALL_BYTES:
+        if not work.is_waited_for and work.nbytes <= SMALL_BYTES:
             self._recent.append(work)
 
     @property

@@ -100,12 +100,12 @@ def reduction(dtype: torch.dtype, op: dist.ReduceOp) -> Reduction:
     Raises:
         ValueError: The operation means nothing for the dtype: convert the tensor first.
     """
-    kind: Any = getattr(op, "op", op)  # an option's is wrapped once more than a caller's
-    return _reduction(dtype, kind.name)
+    return _reduction(dtype, getattr(op, "op", op))  # options wrap what callers give
 
 
 @cache
-def _reduction(dtype: torch.dtype, name: str) -> Reduction:
+def _reduction(dtype: torch.dtype, op: Any) -> Reduction:
+    name: str = op.name
     wide = dtype
     if dtype not in MPI_TYPES:
         if not (dtype.is_floating_point or dtype.is_complex):

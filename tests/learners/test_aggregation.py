@@ -80,6 +80,24 @@ def test_what_is_sent_is_counted(bits: int) -> None:
     assert run_ranks(2, run) == [4 * packed_words(64, bits) * 10] * 2
 
 
+def test_one_bit_takes_a_twentieth_of_a_step_of_the_gan() -> None:
+    generator = [(128, 100), (128,), (784, 128), (784,)]
+    discriminator = [(128, 784), (128,), (1, 128), (1,)]
+
+    def run(rank: int) -> tuple[int, int]:
+        sent = full = 0
+        for shapes in (discriminator, discriminator, generator):
+            mine = [torch.randn(shape) for shape in shapes]
+            aggregation = QuantizedAggregation(mine, 1, current_transport())
+            aggregation.aggregate(mine)
+            sent += aggregation.bytes_sent
+            full += flat(mine).nbytes
+        return sent, full
+
+    for sent, full in run_ranks(2, run):
+        assert sent <= full / 20
+
+
 @pytest.mark.parametrize("new_size", [2, 3, 5])
 def test_residuals_survive_another_number_of_ranks(new_size: int) -> None:
     def first(rank: int) -> dict[str, list[Tensor]]:

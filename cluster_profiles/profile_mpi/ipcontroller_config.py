@@ -15,3 +15,6 @@ c.IPController.db_class = "NoDB"
 # sooner: the schedulers as threads, one of them for broadcasts.
 c.IPController.use_threads = True
 c.IPController.broadcast_scheduler_depth = 0
+
+# All ranks of this profile run on this host, whose name need not resolve.
+c.IPController.location = "127.0.0.1"

@@ -18,6 +18,8 @@ from tutorial_lib.cluster import (
     start_cluster,
     stop_cluster,
 )
+from tutorial_lib.cluster.cluster import attach
+from tutorial_lib.cluster.connection import open_client, running_clusters
 
 pytestmark = pytest.mark.engines
 
@@ -50,6 +52,9 @@ def test_service_is_joined_and_outlives_its_guests(
         assert ranks.run(PLACE) == {0: (0, 2), 1: (1, 2)}
         assert set(ranks.run("import os; os.getcwd()").values()) == {os.getcwd()}
         ranks.push({"kept": 1})
+        with Cluster(n=1, process_group=False) as own:  # cells of two guests could deadlock
+            assert "another notebook or script uses it" in capsys.readouterr().err
+            assert own.world_size == 1
     with Cluster(n=1, process_group=False) as ranks:
         assert "joined the 2 ranks (1 asked for)" in capsys.readouterr().err
         assert ranks.pull("kept") == {0: 1, 1: 1}
@@ -68,6 +73,22 @@ def test_service_that_is_too_small_is_not_joined(
         assert [(status.engines, status.owner) for status in notebooks] == [(3, os.getpid())]
         assert stop_cluster() == 1  # the service; a notebook's own cluster is left alone
         assert ranks.run("1", ranks=[2]) == {2: 1}
+
+
+def test_busy_service_is_not_joined_and_not_disturbed(service: None) -> None:
+    (candidate,) = running_clusters("mpi")
+    with open_client(candidate.client_file, 5) as client:
+        work = client[:].apply_async(work_for_long)
+        with pytest.raises(ClusterError, match=r"engine \d is busy"):
+            attach(candidate, 2)
+        assert work.get(timeout=20) == ["done", "done"]
+
+
+def work_for_long() -> str:
+    import time
+
+    time.sleep(5)
+    return "done"
 
 
 def test_second_service_of_a_profile_is_refused(service: None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from tutorial_lib.cluster import lifeline
 from tutorial_lib.cluster.connection import (
     Connection,
     HubPing,
@@ -128,15 +129,27 @@ def attach(candidate: RunningCluster, n: int) -> Connection:
 
     Raises:
         OSError: No controller answers.
-        ClusterError: It has too few engines, they are busy, or are no ranks of one MPI world.
+        ClusterError: It has too few engines, they are in use, or are no ranks of one MPI world.
     """
-    client = open_client(candidate.client_file, ATTACH_TIMEOUT_S)
+    guest = lifeline.try_hold(candidate.client_file.with_name("guest.lock"))
+    if guest is None:
+        # Cells of two notebooks could reach the ranks in different orders, and block each other.
+        raise ClusterError("another notebook or script uses it")
+    client = None
     try:
+        client = open_client(candidate.client_file, ATTACH_TIMEOUT_S)
         why_dead = HubPing(client, candidate.why_dead)
         if len(known := registered(client)) < n:
             raise ClusterError(f"it has {len(known)} of the {n} engines asked for")
         engines, information = join(client, known, why_dead, ATTACH_TIMEOUT_S)
     except BaseException:
-        client.close(linger=0)
+        if client is not None:
+            client.close(linger=0)
+        os.close(guest)
         raise
-    return Connection(client, engines, information, why_dead, lambda: client.close(linger=0))
+
+    def close() -> None:
+        client.close(linger=0)
+        os.close(guest)
+
+    return Connection(client, engines, information, why_dead, close)

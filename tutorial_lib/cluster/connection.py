@@ -14,7 +14,7 @@ from typing import Any
 from tutorial_lib.cluster import readiness
 from tutorial_lib.cluster.errors import ClusterError, MpiError
 from tutorial_lib.cluster.profiles import profile_folders
-from tutorial_lib.cluster.rank_call import Engine, RankCall
+from tutorial_lib.cluster.rank_call import Engine, RankCall, ignore
 from tutorial_lib.cluster.runtime import running
 from tutorial_lib.cluster.values import decode
 
@@ -169,22 +169,26 @@ def join(
         ClusterError: An engine failed, or is busy.
     """
     anonymous = {number: Engine(number, number, uuid) for number, uuid in known.items()}
-    call = RankCall(client, anonymous, lambda rank, message: None, why_dead)
-    call.send(readiness.join, len(known), os.getcwd())
-    answers = call.wait(timeout_s)
-    if call.pending:
-        raise ClusterError(
-            f"engine {call.pending[0]} did not answer within {timeout_s:.0f} s: it is busy or stuck"
-        )
-    for number, answer in answers.items():
-        if answer["status"] != "ok":
-            raise ClusterError(f"engine {number}: {answer['name']}: {answer['message']}")
-    places = {number: decode(answer) for number, answer in answers.items()}
+
+    def ask(function: Callable[..., Any], *arguments: object) -> dict[int, Any]:
+        call = RankCall(client, anonymous, ignore, why_dead)
+        call.send(function, *arguments)
+        answers = call.wait(timeout_s)
+        if call.pending:
+            call.abandon()
+            raise ClusterError(f"engine {call.pending[0]} is busy or stuck")
+        for number, answer in answers.items():
+            if answer["status"] != "ok":
+                raise ClusterError(f"engine {number}: {answer['name']}: {answer['message']}")
+        return {number: decode(answer) for number, answer in answers.items()}
+
+    places = ask(readiness.place)
     _check_world(places)
     information = {
         place["rank"]: RankInfo(engine_id=number, **{k: v for k, v in place.items() if k != "size"})
         for number, place in places.items()
     }
+    ask(readiness.meet, os.getcwd())
     engines = {
         rank: Engine(rank, info.engine_id, known[info.engine_id])
         for rank, info in sorted(information.items())

@@ -8,6 +8,10 @@ AGAIN = "run the cell that starts the cluster again"
 class ClusterError(RuntimeError):
     """Something is wrong with the cluster as such."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the message, which is written for the reader, and nothing else."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class MpiError(ClusterError):
     """There is no MPI, it does not run, or mpiexec and mpi4py are of different MPIs."""

@@ -16,8 +16,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-POLL_S = 0.5
-
 
 def hold(path: Path) -> int:
     """Hold the lifeline as long as this process lives.
@@ -30,6 +28,24 @@ def hold(path: Path) -> int:
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor
+
+
+def try_hold(path: Path) -> int | None:
+    """Hold a lock file unless another process, or another part of this one, holds it.
+
+    Args:
+        path: Of the lock file, which is created.
+
+    Returns:
+        Its descriptor, to keep open; None when it is held already.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
     return descriptor
 
 

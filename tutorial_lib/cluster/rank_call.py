@@ -20,6 +20,9 @@ OUTPUT_TYPES = frozenset(
 )
 
 
+OnOutput = Callable[[int, dict[str, Any]], None]
+
+
 @dataclass(frozen=True)
 class Engine:
     """Where a rank is reached.
@@ -50,10 +53,11 @@ class RankCall:
 
     client: Any
     engines: Mapping[int, Engine]
-    on_output: Callable[[int, dict[str, Any]], None]
+    on_output: OnOutput
     why_dead: Callable[[], str] = lambda: ""
     answers: dict[int, dict[str, Any]] = field(default_factory=dict)
     _events: queue.SimpleQueue[tuple[int, str, Any]] = field(default_factory=queue.SimpleQueue)
+    _message_ids: dict[int, str] = field(default_factory=dict)
     _silent: set[int] = field(default_factory=set)  # ranks whose output has ended
     _lost_at: dict[int, float] = field(default_factory=dict)
 
@@ -78,6 +82,7 @@ class RankCall:
 
     def _listen(self, future: Any, rank: int) -> None:
         """Have the client's thread pass on what a rank prints, from its first byte on."""
+        self._message_ids[rank] = future.msg_id
         metadata = self.client.metadata[future.msg_id]
 
         def on_message(message: dict[str, Any]) -> None:
@@ -100,11 +105,12 @@ class RankCall:
         they may wait for it. A KeyboardInterrupt here interrupts all of them.
 
         Args:
-            timeout_s: How long before the ranks are interrupted, in seconds; None for as long as
-                they live, since nobody knows how long a cell takes.
+            timeout_s: How long to wait, in seconds; None for as long as the ranks live, since
+                nobody knows how long a cell takes.
 
         Returns:
-            The answers by rank; a rank that did not answer even when interrupted has none.
+            The answers by rank; a rank has none that did not answer in time, or not even when
+            it was interrupted.
 
         Raises:
             KeyboardInterrupt: The reader interrupted; the ranks have been interrupted too.
@@ -118,9 +124,10 @@ class RankCall:
                 self._bury_lost(now)
                 if failed_at is None and self._has_failed():
                     failed_at = now
-                is_late = timeout_s is not None and now - started > timeout_s
+                if timeout_s is not None and now - started > timeout_s:
+                    break
                 is_blocked = failed_at is not None and now - failed_at > ERROR_GRACE_S
-                if interrupted_at is None and (is_late or is_blocked):
+                if interrupted_at is None and is_blocked:
                     self.interrupt()
                     interrupted_at = now
                 if interrupted_at is not None and now - interrupted_at > INTERRUPT_WAIT_S:
@@ -143,6 +150,16 @@ class RankCall:
                 self.client._control_stream,
                 "signal_request",
                 content={"sig": int(signal.SIGINT)},
+                ident=self.engines[rank].uuid.encode(),
+            )
+
+    def abandon(self) -> None:
+        """Take back work that ranks have not begun."""
+        for rank in self.pending:
+            self.client._send(
+                self.client._control_stream,
+                "abort_request",
+                content={"msg_ids": [self._message_ids[rank]]},
                 ident=self.engines[rank].uuid.encode(),
             )
 
@@ -199,6 +216,15 @@ class RankCall:
             self.answers.setdefault(rank, result if is_answer else _no_answer(result))
         elif payload["msg_type"] in OUTPUT_TYPES:
             self.on_output(rank, payload)
+
+
+def ignore(rank: int, message: dict[str, Any]) -> None:
+    """Let output of a rank go.
+
+    Args:
+        rank: Whose it is.
+        message: As its engine sent it.
+    """
 
 
 def _no_answer(error: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from tutorial_lib.cluster import cell, readiness
 from tutorial_lib.cluster.connection import Connection
 from tutorial_lib.cluster.errors import AGAIN, BusyRankError, CellError, DeadRankError
-from tutorial_lib.cluster.rank_call import RankCall
+from tutorial_lib.cluster.rank_call import OnOutput, RankCall, ignore
 from tutorial_lib.cluster.rank_table import RankRow, RankTable, State
 from tutorial_lib.cluster.relay import Relay
 from tutorial_lib.cluster.values import decode
@@ -31,14 +31,12 @@ class Ranks:
         self.engines = connection.engines
         self._connection = connection
         self._unfinished: list[RankCall] = []
-        self._set_up: tuple[RankCall, Relay] | None = None
+        self._set_up: RankCall | None = None
         self.is_open = True
         if process_group:
             # Sent and not waited for: the ranks import torch while the reader reads on.
-            relay = Relay(self.engines)
-            call = self._call(list(self.engines), relay)
-            call.send(readiness.open_session)
-            self._set_up = call, relay
+            self._set_up = self._call(list(self.engines))
+            self._set_up.send(readiness.open_session)
         _open.append(self)
         self._activate()
 
@@ -130,8 +128,8 @@ class Ranks:
         self._collect()
         states: dict[int, State] = dict.fromkeys(self.engines, "ready")
         if self._set_up is not None:
-            self._set_up[0].collect()
-            states.update(dict.fromkeys(self._set_up[0].pending, "importing torch"))
+            self._set_up.collect()
+            states.update(dict.fromkeys(self._set_up.pending, "importing torch"))
         states.update(dict.fromkeys(self._stuck(), "stuck"))
         is_gone = not self.is_open or bool(self._connection.why_dead())
         states.update(dict.fromkeys(self.engines if is_gone else self._dead(), "dead"))
@@ -183,31 +181,39 @@ class Ranks:
         chosen = self._choose(ranks)
         self._finish_set_up()
         relay = Relay(chosen)
-        call = self._call(chosen, relay)
-        self._wait(call, relay, function, *arguments)
+        call = self._call(chosen, relay.take)
+        try:
+            self._wait(call, function, *arguments)
+        finally:
+            relay.finish()
         return {rank: decode(call.answers[rank]) for rank in chosen}
 
-    def _call(self, chosen: list[int], relay: Relay) -> RankCall:
+    def _call(self, chosen: list[int], on_output: OnOutput = ignore) -> RankCall:
         engines = {rank: self.engines[rank] for rank in chosen}
-        return RankCall(self.client, engines, relay.take, self._connection.why_dead)
+        return RankCall(self.client, engines, on_output, self._connection.why_dead)
 
-    def _wait(self, call: RankCall, relay: Relay, *work: Any) -> None:
+    def _wait(self, call: RankCall, *work: Any) -> None:
         """Wait for a call, which is sent first if there is work for it, and raise its error."""
         try:
             if work:
                 call.send(*work)
             call.wait()
+        except KeyboardInterrupt as interrupt:
+            # The reader need not see the way of the interrupt through this library.
+            shown = ["KeyboardInterrupt", *_fates(call, None)]
+            interrupt._render_traceback_ = lambda: shown  # type: ignore[attr-defined]
+            raise
         finally:
-            relay.finish()
             if call.pending:
+                call.on_output = ignore
                 self._unfinished.append(call)
         self._raise_root_cause(call)
 
     def _finish_set_up(self) -> None:
         """Wait for the process group, once, before the first work that can need it."""
         if self._set_up is not None:
-            (call, relay), self._set_up = self._set_up, None
-            self._wait(call, relay)
+            call, self._set_up = self._set_up, None
+            self._wait(call)
 
     def _choose(self, ranks: Iterable[int] | None) -> list[int]:
         """The wanted ranks in order, all of them alive and free."""
@@ -233,7 +239,6 @@ class Ranks:
     def _collect(self) -> None:
         """See which ranks have come back from calls that were given up."""
         for call in self._unfinished:
-            call.on_output = lambda rank, message: None
             call.collect()
         self._unfinished = [call for call in self._unfinished if call.pending]
 
@@ -251,10 +256,8 @@ class Ranks:
             raise DeadRankError(f"rank {root} has died ({why}): {AGAIN}")
         if cause["is_interrupt"]:
             raise KeyboardInterrupt(f"rank {root} was interrupted{_at_line(cause)}")
-        others = [_fate(rank, answer) for rank, answer in failed.items() if rank != root]
-        others += [f"rank {rank} could not be interrupted." for rank in call.pending]
         message = f"{cause['message']}{_at_line(cause)}"
-        raise CellError(root, cause["name"], message, cause["traceback"], others)
+        raise CellError(root, cause["name"], message, cause["traceback"], _fates(call, root))
 
 
 def current() -> Ranks:
@@ -277,9 +280,19 @@ def _at_line(answer: Mapping[str, Any]) -> str:
     return f" (line {answer['line']})" if answer["line"] else ""
 
 
-def _fate(rank: int, answer: Mapping[str, Any]) -> str:
-    if answer["is_interrupt"]:
-        return f"rank {rank} was interrupted{_at_line(answer)}."
-    if answer["status"] == "dead":
-        return f"rank {rank} has died."
-    return f"rank {rank}: {answer['name']}: {answer['message']}{_at_line(answer)}"
+def _fates(call: RankCall, root: int | None) -> list[str]:
+    """What came of the ranks, but for those that were done and the root cause, a line each."""
+    fates = []
+    for rank in call.engines:
+        answer = call.answers.get(rank)
+        if answer is None:
+            fates.append(f"rank {rank} could not be interrupted.")
+        elif rank == root or answer["status"] == "ok":
+            continue
+        elif answer["is_interrupt"]:
+            fates.append(f"rank {rank} was interrupted{_at_line(answer)}.")
+        elif answer["status"] == "dead":
+            fates.append(f"rank {rank} has died.")
+        else:
+            fates.append(f"rank {rank}: {answer['name']}: {answer['message']}{_at_line(answer)}")
+    return fates

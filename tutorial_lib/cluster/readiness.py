@@ -21,35 +21,42 @@ ALL_REDUCE_TIMEOUT_S = 20.0
 _in_flight: list[object] = []  # MPI may still write into the buffers of a request given up
 
 
-def join(n: int, folder: str) -> Answer:
-    """Pass an all-reduce with all ranks, and say who this is.
-
-    Args:
-        n: How many ranks there should be.
-        folder: Where the notebook works, and where this rank shall too, if it is there.
+def place() -> Answer:
+    """Say who this is, in MPI and on its host.
 
     Returns:
         An answer with this rank's place.
-
-    **Distributed:** collective over MPI.COMM_WORLD if that has n ranks.
     """
 
     def work() -> dict[str, Any]:
         from mpi4py import MPI
 
-        if MPI.COMM_WORLD.size == n:
-            _all_reduce(n)
-        with contextlib.suppress(OSError):
-            os.chdir(folder)
         return {
             "rank": MPI.COMM_WORLD.rank,
             "size": MPI.COMM_WORLD.size,
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "cores": available_cores(),
-            "threads": threads(n),
+            "threads": threads(MPI.COMM_WORLD.size),
             "mpi": library_name(MPI.Get_library_version()),
         }
+
+    return answer(work)
+
+
+def meet(folder: str) -> Answer:
+    """Pass an all-reduce with all ranks, and go to where the notebook works.
+
+    Args:
+        folder: Where that is; a rank of another host may not have it, and stays where it is.
+
+    **Distributed:** collective over MPI.COMM_WORLD; gives up after ALL_REDUCE_TIMEOUT_S.
+    """
+
+    def work() -> None:
+        _all_reduce()
+        with contextlib.suppress(OSError):
+            os.chdir(folder)
 
     return answer(work)
 
@@ -90,10 +97,11 @@ def library_name(text: str) -> str:
     return " ".join(first.replace("Version:", "").replace(" v", " ").split())
 
 
-def _all_reduce(n: int) -> None:
+def _all_reduce() -> None:
     """Sum a one from each rank, without ever waiting for ever."""
     from mpi4py import MPI
 
+    n = MPI.COMM_WORLD.size
     one, total = bytearray((1).to_bytes(8, "little")), bytearray(8)
     request = MPI.COMM_WORLD.Iallreduce([one, MPI.INT64_T], [total, MPI.INT64_T])
     deadline = time.monotonic() + ALL_REDUCE_TIMEOUT_S

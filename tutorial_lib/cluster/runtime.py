@@ -136,7 +136,8 @@ def runtime_folder() -> Path:
             folder.mkdir(mode=0o700, exist_ok=True)
             if folder.stat().st_uid != os.getuid():
                 raise PermissionError(f"{folder} belongs to another user")
-            with tempfile.TemporaryFile(dir=folder):
+            with tempfile.NamedTemporaryFile(dir=folder) as file:
+                os.close(lifeline.hold(Path(file.name)))  # some shared file systems have no locks
                 return folder
         except OSError as error:
             errors.append(error)

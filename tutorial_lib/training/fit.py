@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -32,6 +31,7 @@ from tutorial_lib.training.evaluation import EvaluationFunc, evaluate
 from tutorial_lib.training.fit_criterion import SAVE, STOP, FitCriterion, TrainingFunc, cut
 from tutorial_lib.training.fit_state import FILE_NAME, restore_state, save_state
 from tutorial_lib.training.logs import StepLog
+from tutorial_lib.training.random_stream import RandomStream
 
 Data = Split | tuple[torch.Tensor, torch.Tensor]
 
@@ -143,7 +143,7 @@ class Trainer:
             max_gradient_norm,
             warm_up(factor, warmup_steps),
         )
-        self._seed_dropout(seed)
+        self.random = RandomStream(seed, self.ranks.rank, self.ranks.device)
         compile_network(network, compile)
         self.criterion = FitCriterion(build_training_func, autocast)
         # An optimizer's learner has all that a distributed one asks of a CNTK learner.
@@ -282,7 +282,9 @@ class Trainer:
             self._has_started = True
             for callback in self.callbacks:
                 callback.on_start(self)
-        self._step.train_pieces(cut(self.pipeline.next(), self.accumulation, self.ranks.device))
+        pieces = cut(self.pipeline.next(), self.accumulation, self.ranks.device)
+        with self.random.active():
+            self._step.train_pieces(pieces)
         self.global_step += 1
         sums = dict(self._step.previous_minibatch_metric_sums)
         self._is_stopped, self._is_save_due = (sums.pop(name) > 0 for name in (STOP, SAVE))
@@ -306,11 +308,6 @@ class Trainer:
         if self.validation_dataset is None or self.build_validation_func is None:
             raise AttributeError("Validation is not setup.")
         return self.validation_dataset, self.build_validation_func
-
-    def _seed_dropout(self, seed: int) -> None:
-        """Give each rank's network random numbers of its own, such as for dropout."""
-        sequence = np.random.SeedSequence(seed, spawn_key=(self.ranks.rank,))
-        torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
 
     def _plan(self, factor: float, warmup_steps: int) -> str:
         count = self.ranks.world_size

@@ -102,18 +102,14 @@ def restore_state(trainer: Trainer, path: str | os.PathLike[str]) -> bool:
 
 def _own_state(trainer: Trainer) -> dict[str, Any]:
     """What differs between ranks."""
-    device = trainer.ranks.device
     return {
-        "random": torch.get_rng_state(),
-        "gpu_random": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+        "random": trainer.random.state_dict(),
         "buffers": {n: b.cpu().clone() for n, b in trainer.training_network.named_buffers()},
     }
 
 
 def _restore_own_state(trainer: Trainer, state: dict[str, Any]) -> None:
-    torch.set_rng_state(state["random"])
-    if state["gpu_random"] is not None and trainer.ranks.device.type == "cuda":
-        torch.cuda.set_rng_state(state["gpu_random"], trainer.ranks.device)
+    trainer.random.load_state_dict(state["random"])
     buffers = dict(trainer.training_network.named_buffers())
     for name, value in state["buffers"].items():
         buffers[name].copy_(value)
@@ -128,7 +124,8 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any] | DataError | None:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, ValueError) as error:
-        found = f"a file that torch can't read ({str(error).splitlines()[0]})"
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        found = f"a file that torch can't read ({reason})"
         return DataError(path, expected, found, remedy)
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         return DataError(path, expected, "another torch file", remedy)

@@ -249,8 +249,8 @@ class Store(dist.Store):
 
 
 @atexit.register
-def _close_all() -> None:
-    """MPI must not be called once it is finalised."""
+def close_all() -> None:
+    """Close all stores of this process: MPI must not be called once it is finalised."""
     while _open:
         _open[-1].close()
 

@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 from tutorial_lib.distributed.topology import Topology, detect, threads_per_rank
 
+MPI_BACKEND = "mpi4py"
 TIMEOUT_S = 600.0  # no rank is this late in earnest; one that is has died or taken another path
 
 
@@ -31,8 +32,8 @@ class Session:
 
     Attributes:
         topology: Rank, world size and their local counterparts.
-        backend: Of the process group: "gloo", "nccl", or another that torch knows; None in a
-            process of its own, which has no group.
+        backend: Of the process group: "mpi4py" (ours, see ``mpi_backend``), "gloo", "nccl", or
+            another that torch knows; None in a process of its own, which has no group.
         device: Where this rank keeps its tensors.
         threads: Number of threads torch uses in this rank.
     """
@@ -87,7 +88,8 @@ def start(
 
     Args:
         backend: Of the process group; None chooses NCCL where every local rank has a GPU of
-            its own, and gloo otherwise.
+            its own; otherwise MPI's own, "mpi4py", where MPI started the ranks, and gloo
+            elsewhere.
         timeout_s: How long a rank waits in a collective for the others, in seconds.
         threads: For torch in this rank; None takes ``OMP_NUM_THREADS``, or else a fair share
             of the cores.
@@ -119,7 +121,7 @@ def start(
     if topology.world_size == 1:
         backend = None
     else:
-        backend = backend or ("nccl" if device.type == "cuda" else "gloo")
+        backend = backend or _default_backend(topology, device)
         _open_group(topology, backend, device, timedelta(seconds=timeout_s))
     _session = Session(topology, backend, device, torch.get_num_threads())
     return _session
@@ -135,6 +137,10 @@ def stop() -> None:
     global _session
     if _session is not None and dist.is_initialized():
         dist.destroy_process_group()
+        if _session.backend == MPI_BACKEND:
+            from tutorial_lib.distributed import mpi_store
+
+            mpi_store.close_all()
     _session = None
 
 
@@ -196,9 +202,15 @@ def _device(topology: Topology, backend: str | None) -> torch.device:
     return torch.device("cpu")
 
 
+def _default_backend(topology: Topology, device: torch.device) -> str:
+    if device.type == "cuda":
+        return "nccl"
+    return MPI_BACKEND if topology.launcher == "mpi" else "gloo"
+
+
 def _open_group(topology: Topology, backend: str, device: torch.device, timeout: timedelta) -> None:
     """Open torch's default process group. Collective."""
-    store = _store_through_mpi(topology, timeout) if topology.launcher == "mpi" else None
+    store = _store(topology, backend, timeout) if topology.launcher == "mpi" else None
     with _gloo_on_loopback(topology.is_one_host):
         dist.init_process_group(
             backend,
@@ -208,6 +220,17 @@ def _open_group(topology: Topology, backend: str, device: torch.device, timeout:
             timeout=timeout,
             device_id=device if device.type == "cuda" else None,
         )
+
+
+def _store(topology: Topology, backend: str, timeout: timedelta) -> dist.Store:
+    """Where the ranks find each other when MPI started them. Collective."""
+    if backend == MPI_BACKEND:
+        from tutorial_lib.distributed import mpi_backend, mpi_progress, mpi_store
+
+        mpi_backend.register()
+        if mpi_progress.has_threads():
+            return mpi_store.Store(timeout.total_seconds())
+    return _store_through_mpi(topology, timeout)
 
 
 def _store_through_mpi(topology: Topology, timeout: timedelta) -> dist.Store:

@@ -376,6 +376,24 @@ def test_a_negative_option_is_refused(option: str) -> None:
         sgd(parameters(), LR, **{option: -1.0})
 
 
+def test_an_option_that_is_none_is_refused() -> None:
+    with pytest.raises(TypeError, match="l2_regularisation_weight"):
+        sgd(parameters(), LR, l2_regularisation_weight=0.1)
+
+
+def test_the_mean_gradient_has_an_older_name() -> None:
+    old = sgd(parameters(), 0.1, use_mean_gradient=True)
+    new = sgd(parameters(), 0.1, minibatch_size=IGNORE)
+    assert are_equal(train(old, range(3)), train(new, range(3)))
+
+
+def test_a_momentum_that_nobody_would_read_is_refused() -> None:
+    with pytest.raises(ValueError, match="momentum"):
+        torch.optim.lr_scheduler.OneCycleLR(
+            LEARNERS["momentum_sgd"](parameters(), LR), 0.1, total_steps=10
+        )
+
+
 def test_parameters_must_be_there_once() -> None:
     with pytest.raises(ValueError, match="empty"):
         sgd([], LR)

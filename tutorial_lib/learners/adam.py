@@ -11,7 +11,8 @@ from torch import Tensor
 
 from tutorial_lib.learners.flat import Workspace
 from tutorial_lib.learners.fsadagrad import VARIANCE_MOMENTUM
-from tutorial_lib.learners.learner import Group, Learner, LearnerOptions
+from tutorial_lib.learners.learner import Learner
+from tutorial_lib.learners.options import Group, LearnerOptions
 from tutorial_lib.learners.schedules import Schedule, ScheduleValue
 
 

@@ -134,10 +134,12 @@ class QuantizedAggregation:
 
     def adopt(self, other: QuantizedAggregation) -> None:
         """Take over the residuals of the parameters that another aggregation had before."""
-        theirs = {id(other.parameters[n]): parts for n, *parts in other._parts()}
-        for number, *mine in self._parts():
-            for part, value in zip(mine, theirs.get(id(self.parameters[number]), ()), strict=False):
-                part.copy_(value)
+        theirs = {id(other.parameters[number]): parts for number, *parts in other._parts()}
+        for number, residual, stripe in self._parts():
+            if id(self.parameters[number]) in theirs:
+                their_residual, their_stripe = theirs[id(self.parameters[number])]
+                residual.copy_(their_residual)
+                stripe.copy_(their_stripe)
 
     def state_dict(self) -> dict[str, list[Tensor]]:
         """Return what was left out so far, of all ranks.

@@ -42,7 +42,7 @@ class Workspace:
         self.parameters = parameters
         self.scratch = Flat(parameters)
         self.gradients: list[Tensor] = []
-        self._gathered = Flat(parameters)
+        self._gathered: Flat | None = None
         self._state = state
         self._states: dict[str, Flat] = {}
 
@@ -60,6 +60,8 @@ class Workspace:
 
     def gathered(self) -> Flat:
         """Return this update's gradients as a copy that may be changed, from now on theirs."""
+        if self._gathered is None:
+            self._gathered = Flat(self.parameters)
         if self.gradients is not self._gathered.views:
             torch._foreach_copy_(self._gathered.views, self.gradients)
             self.gradients = self._gathered.views

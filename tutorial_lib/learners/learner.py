@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import copy
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, Unpack, cast
 
 import torch
 from torch import Tensor
 
 from tutorial_lib.learners.flat import Workspace
+from tutorial_lib.learners.options import (
+    NO_OPTIONS,
+    Group,
+    LearnerOptions,
+    is_mean,
+    prepare,
+    scheduled_apart,
+    shrink,
+)
 from tutorial_lib.learners.schedules import (
     IGNORE,
     Schedule,
@@ -20,36 +28,6 @@ from tutorial_lib.learners.schedules import (
     momentum_for,
     rate_for,
 )
-
-Group = dict[str, Any]
-SCHEDULED = ("lr", "momentum", "variance_momentum", "gaussian_noise_injection_std_dev")
-
-
-class LearnerOptions(TypedDict, total=False):
-    """Keywords that every learner takes, all of them CNTK's.
-
-    Args:
-        l1_regularization_weight: Per sample, ≥ 0.
-        l2_regularization_weight: Per sample, ≥ 0.
-        gaussian_noise_injection_std_dev: Standard deviation of noise added to the parameters after
-            each update; a number or a schedule.
-        gradient_clipping_threshold_per_sample: Largest gradient of one sample.
-        gradient_clipping_with_truncation: True clamps each element; False scales a parameter's
-            whole gradient down to the threshold, measured by its Frobenius norm.
-        minibatch_size: ``None``: the gradient stays the sum over the minibatch; ``IGNORE``: it is
-            divided by the number of samples first; k: the sum, and numbers are meant per k samples.
-        epoch_size: Samples in an epoch, where ``lr`` or a momentum is a plain list.
-        use_mean_gradient: Older name of ``minibatch_size=IGNORE``.
-    """
-
-    l1_regularization_weight: float
-    l2_regularization_weight: float
-    gaussian_noise_injection_std_dev: ScheduleValue | Schedule
-    gradient_clipping_threshold_per_sample: float
-    gradient_clipping_with_truncation: bool
-    minibatch_size: int | None
-    epoch_size: int | None
-    use_mean_gradient: bool | None
 
 
 class Learner(torch.optim.Optimizer):
@@ -70,6 +48,7 @@ class Learner(torch.optim.Optimizer):
 
     Raises:
         ValueError: No parameters, the same one twice, or an option out of range: correct it.
+        TypeError: An option that is none: see ``LearnerOptions``.
 
     **Distributed:** not collective. Ranks that update from equal gradients and counts stay equal,
     injected noise included.
@@ -86,28 +65,13 @@ class Learner(torch.optim.Optimizer):
         constants: dict[str, float] | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        minibatch_size = options.get("minibatch_size")
-        if minibatch_size is None and options.get("use_mean_gradient"):
-            minibatch_size = IGNORE
-        defaults: Group = {
-            "lr": lr,
-            "unit_gain": unit_gain,
-            "minibatch_size": minibatch_size,
-            "epoch_size": options.get("epoch_size"),
-            "l1_regularization_weight": options.get("l1_regularization_weight", 0.0),
-            "l2_regularization_weight": options.get("l2_regularization_weight", 0.0),
-            "gaussian_noise_injection_std_dev": options.get(
-                "gaussian_noise_injection_std_dev", 0.0
-            ),
-            "gradient_clipping_threshold_per_sample": options.get(
-                "gradient_clipping_threshold_per_sample", math.inf
-            ),
-            "gradient_clipping_with_truncation": options.get(
-                "gradient_clipping_with_truncation", True
-            ),
-            **(scheduled or {}),
-            **(constants or {}),
-        }
+        unknown = options.keys() - LearnerOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"a learner has no option {', '.join(sorted(unknown))}")
+        if options.get("minibatch_size") is None and options.pop("use_mean_gradient", False):
+            options["minibatch_size"] = IGNORE
+        values = {"lr": lr, "unit_gain": unit_gain, **NO_OPTIONS, **options}
+        defaults = scheduled_apart({**values, **(scheduled or {}), **(constants or {})})
         self.total_number_of_samples_seen = 0
         self.total_number_of_sweeps_seen = 0
         self.noise_seed = 1
@@ -125,16 +89,18 @@ class Learner(torch.optim.Optimizer):
             ValueError: A parameter twice, or an option out of range: correct it.
         """
         parameters = param_group["params"]
-        parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        if isinstance(parameters, Tensor):
+            parameters = [parameters]
+        elif not isinstance(parameters, set):  # which torch refuses
+            parameters = list(parameters)
         if len({id(parameter) for parameter in parameters}) < len(parameters):
             raise ValueError("Learner's parameters list must not contain duplicates.")
-        group = {**self.defaults, **param_group, "params": parameters}
-        for name in SCHEDULED:
-            if name in group:
-                schedule = as_schedule(group[name], group["minibatch_size"], group["epoch_size"])
-                group[f"{name}_schedule"] = schedule
-                group[name] = self._value(schedule)
-        group["scheduled_lr"] = group["lr"]
+        group = {**self.defaults, **scheduled_apart(param_group), "params": parameters}
+        group["lr_schedule"] = group["lr"]
+        for name, value in group.items():
+            if name.endswith("_schedule"):
+                group[name] = as_schedule(value, group["minibatch_size"], group["epoch_size"])
+        group["lr"] = group["scheduled_lr"] = self._value(group["lr_schedule"])
         group["smoothed_count"] = 0.0
         for name in ("l1_regularization_weight", "l2_regularization_weight"):
             if group[name] < 0:
@@ -286,15 +252,15 @@ class Learner(torch.optim.Optimizer):
         parameters = [p for p in group["params"] if p.grad is not None]
         for space in self._workspaces(number, parameters):
             space.read_gradients()
-            _prepare(group, space, num_samples)
+            prepare(group, space, num_samples)
             self._apply(group, space, rate, num_samples)
         noise = self._value(group["gaussian_noise_injection_std_dev_schedule"])
         if noise > 0:
             self._inject_noise(parameters, noise)
         if group["l1_regularization_weight"] > 0:
             weight = group["l1_regularization_weight"]
-            threshold = rate * weight * (1 if _is_mean(group) else num_samples)
-            _shrink(parameters, threshold)
+            threshold = rate * weight * (1 if is_mean(group) else num_samples)
+            shrink(parameters, threshold)
 
     def _workspaces(self, number: int, parameters: list[Tensor]) -> Iterable[Workspace]:
         """Return a workspace for each dtype and device among a group's parameters."""
@@ -314,7 +280,7 @@ class Learner(torch.optim.Optimizer):
     def _rate(self, group: Group, num_samples: int) -> float:
         self._follow_schedule(group)
         size = group["lr_schedule"].reference_size
-        return rate_for(group["lr"], size, num_samples, _is_mean(group))
+        return rate_for(group["lr"], size, num_samples, is_mean(group))
 
     def _follow_schedule(self, group: Group) -> None:
         scheduled = self._value(group["lr_schedule"])
@@ -337,41 +303,8 @@ class Learner(torch.optim.Optimizer):
         return {name: getattr(self, name) for name in names}
 
 
-def _is_mean(group: Group) -> bool:
-    return bool(group["minibatch_size"] == IGNORE)
-
-
 def report_label(name: str, schedule: Schedule) -> str:
     """Return how CNTK names a reported value, e.g. ``Momentum per 32 samples``."""
     if schedule.reference_size == IGNORE:
         return f"{name} per minibatch"
     return f"{name} per {schedule.reference_size} samples"
-
-
-def _prepare(group: Group, space: Workspace, num_samples: int) -> None:
-    """Average, clip and regularise an update's gradients as asked; ``.grad`` stays as it is."""
-    is_mean = _is_mean(group)
-    threshold = group["gradient_clipping_threshold_per_sample"]
-    decay = group["l2_regularization_weight"]
-    if is_mean:
-        space.gathered().vector.mul_(1.0 / num_samples)
-    if threshold != math.inf:
-        threshold *= 1 if is_mean else num_samples
-        gradients = space.gathered()
-        if group["gradient_clipping_with_truncation"]:
-            gradients.vector.clamp_(-threshold, threshold)
-        else:
-            norms = torch.stack(torch._foreach_norm(gradients.views))
-            # 1 where the norm is within bounds, and multiplying by 1 is exact: no synchronisation.
-            factors = (threshold / norms).clamp_(max=1).unbind()
-            torch._foreach_mul_(gradients.views, factors)
-    if decay > 0:
-        torch._foreach_copy_(space.scratch.views, space.parameters)
-        space.scratch.vector.mul_(decay * (1 if is_mean else num_samples))
-        space.gathered().vector.add_(space.scratch.vector)
-
-
-def _shrink(parameters: list[Tensor], threshold: float) -> None:
-    """Move every element toward 0 by the threshold, and to 0 those nearer than that."""
-    for parameter in parameters:
-        parameter.copy_(torch.nn.functional.softshrink(parameter, threshold))

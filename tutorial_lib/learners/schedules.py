@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 IGNORE = 0
@@ -98,7 +99,7 @@ def learning_parameter_schedule(
     for name, size in (("minibatch_size", minibatch_size), ("epoch_size", epoch_size)):
         if size is not None and size < 0:
             raise ValueError(f"{name} is {size}; give a number of samples")
-    if isinstance(schedule, int | float):
+    if isinstance(schedule, Real):
         return Schedule((0,), (float(schedule),), minibatch_size)
     if not isinstance(schedule, list | tuple):
         raise TypeError(f"a schedule is a number or a list, not {type(schedule).__name__}")

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from tutorial_lib.learners.flat import Flat, Workspace
-from tutorial_lib.learners.learner import Group, Learner, LearnerOptions, report_label
+from tutorial_lib.learners.learner import Learner, report_label
+from tutorial_lib.learners.options import Group, LearnerOptions
 from tutorial_lib.learners.schedules import Schedule, ScheduleValue
 
 Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]

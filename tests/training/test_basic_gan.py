@@ -45,7 +45,8 @@ class Run:
 @pytest.fixture(scope="module")
 def fast(mpiexec, tmp_path_factory):
     """Fast mode, whole, on 1, 2 and 4 ranks; each trained once."""
-    return {n: Run(mpiexec, tmp_path_factory.mktemp(f"fast{n}"), n) for n in (1, 2, 4)}
+    pinned = ("--matrix-product", "mkl")  # the last loss swings by 0.3 with the last bit
+    return {n: Run(mpiexec, tmp_path_factory.mktemp(f"fast{n}"), n, *pinned) for n in (1, 2, 4)}
 
 
 @pytest.fixture(scope="module")

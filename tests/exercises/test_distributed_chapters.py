@@ -1,0 +1,92 @@
+"""The checks of chapters 03 to 05 accept right answers in other words, and name mistakes."""
+
+import numpy as np
+import pytest
+import torch
+
+from tutorial_lib.data.noise import NoiseSource
+from tutorial_lib.data.partition import partition_bounds
+from tutorial_lib.exercises.verdict import verdict
+
+ALONE = {
+    "generator(noise)": True,
+    "wrapped(noise)": False,
+    "wrapped.module(noise)": True,
+    "dist.all_reduce(loss)": False,
+    "save_generator(file, generator)": True,
+    "DistributedDataParallel(generator)": False,
+}
+
+
+def shares(size, world_size, rank, seed):
+    return NoiseSource(100, seed).next(size, world_size, rank)
+
+
+def same_everywhere(size, world_size, rank, seed):
+    start, stop = partition_bounds(size, world_size, rank)
+    return np.random.default_rng(seed).uniform(-1, 1, (stop - start, 100))
+
+
+def own_seed(size, world_size, rank, seed):
+    return same_everywhere(size, world_size, rank, seed + rank)
+
+
+def floored(size, world_size, rank, seed):
+    whole = np.random.default_rng(seed).uniform(-1, 1, (size, 100))
+    count = size // world_size
+    return whole[rank * count : (rank + 1) * count]
+
+
+def half_range(size, world_size, rank, seed):
+    return np.random.default_rng(seed).uniform(0, 1, (size, 100))
+
+
+def compare_first_two(logs):
+    first, second = list(logs.values())[:2]
+    return next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), -1)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("03.1", {0: 1, 1: torch.tensor(1)}),
+        ("03.1", {0: 0}),
+        ("03.1", dict.fromkeys(range(5), 4)),
+        ("04.1", shares),
+        ("04.2", lambda means, counts: np.average(means, axis=0, weights=counts)),
+        ("05.1", ALONE),
+        ("05.2", lambda pixels: ((pixels + 1) * 127.5 + 0.5).astype(np.uint8)),
+    ],
+)
+def test_other_right_answers_pass(name, answer):
+    assert str(verdict(name, answer)) == "PASS"
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "told"),
+    [
+        ("03.1", {0: 7.0, 1: 7.0}, "This is the best score; whose is it?"),
+        ("03.1", {0: 1, 1: 0}, "best on rank 1, with scores [3.0, 7.0]: expected 1, found 0"),
+        ("03.1", 1, "ranks.pull('best')"),
+        ("03.2", compare_first_two, "a log that ends early"),
+        ("03.2", lambda logs: 0, "equal logs"),
+        ("04.1", same_everywhere, "1024 rows, 2 ranks: only 512 of 1024 rows are distinct"),
+        ("04.1", own_seed, "They should be the rows that a single rank would get"),
+        ("04.1", floored, "1024 rows, 3 ranks: expected 1024 rows in all, found 1023"),
+        ("04.1", half_range, "values must fill -1 to 1"),
+        ("04.1", lambda *_: "noise", "expected an array or a tensor"),
+        ("04.1", lambda *_: np.zeros(3), "expected shape ('n', 100), found (3,)"),
+        ("04.2", lambda means, counts: means.mean(axis=0), "This is the mean of the means"),
+        ("04.2", lambda means, counts: means.sum(axis=0), "at [0] expected"),
+        ("05.1", {**ALONE, "wrapped(noise)": True}, "'wrapped(noise)': no, it is a collective"),
+        ("05.1", {**ALONE, "generator(noise)": ...}, "'generator(noise)' is still ..."),
+        ("05.1", {}, "'generator(noise)' is missing"),
+        ("05.2", lambda pixels: (pixels * 255).clip(0).astype(np.uint8), "was clipped"),
+        ("05.2", lambda pixels: ((pixels + 1) * 127.5).astype(np.uint8), "Round to the nearest"),
+        ("05.2", lambda pixels: np.rint((pixels + 1) * 127.5), "expected the type uint8"),
+    ],
+)
+def test_mistake_is_told(name, answer, told):
+    found = verdict(name, answer)
+    assert found.status == "NOT YET"
+    assert told in found.detail

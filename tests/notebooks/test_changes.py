@@ -24,7 +24,9 @@ def changes(sign: str) -> Iterator[str]:
                 yield line[1:]
 
 
-@pytest.mark.parametrize(("sign", "chapter"), [("-", "02_gan_one_node"), ("+", "04_distributed_gan")])
+@pytest.mark.parametrize(
+    ("sign", "chapter"), [("-", "02_gan_one_node"), ("+", "04_distributed_gan")]
+)
 def test_lines_of_the_diffs_are_lines_of_the_chapters(sign: str, chapter: str) -> None:
     lines = cells(chapter, "code").splitlines()
     shown = list(changes(sign))

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import nbformat
 import psutil
 import pytest
 
@@ -35,7 +36,7 @@ WaitUntil = Callable[..., bool]
 
 def of_kind(processes: list[psutil.Process], kind: str) -> psutil.Process:
     """The oldest process that runs a module of the cluster, or a program."""
-    matching = [p for p in processes if any(part.endswith(kind) for part in p.cmdline()[:3])]
+    matching = [p for p in processes if any(part.endswith(kind) for part in p.cmdline()[:4])]
     return min(matching, key=lambda process: process.create_time())
 
 
@@ -67,6 +68,25 @@ def test_killed_owner_takes_its_cluster_with_it(
     owner.kill()
     assert wait_until(lambda: not cluster_processes(), GONE_WITHIN_S), cluster_processes()
     assert not list(runtime_base.glob("gan-tutorial/*"))
+
+
+def test_killed_papermill_takes_kernel_and_cluster_with_it(
+    cluster_processes: Find, wait_until: WaitUntil, tmp_path: Path
+) -> None:
+    cells = [
+        "from tutorial_lib.cluster import Cluster\nCluster(n=2, process_group=False).start()",
+        f"%%ranks 0\nopen({str(tmp_path / 'begun')!r}, 'w').close()\nimport time; time.sleep(60)",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    nbformat.write(notebook, tmp_path / "in.ipynb")
+    command = [sys.executable, "-m", "papermill", "in.ipynb", "out.ipynb", "-k", "python3"]
+    papermill = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    assert wait_until((tmp_path / "begun").exists, 60)
+    kernels = psutil.Process(papermill.pid).children()
+    papermill.kill()
+    papermill.wait()
+    assert wait_until(lambda: not cluster_processes(), GONE_WITHIN_S), cluster_processes()
+    assert not [kernel for kernel in kernels if kernel.is_running()]
 
 
 def test_owner_that_just_ends_takes_its_cluster_with_it(

@@ -69,6 +69,12 @@ def test_values_go_in_and_out(ranks: Ranks) -> None:
     assert ranks.pull("a.sum() + 1") == {0: 16, 1: 16}
 
 
+def test_values_that_cannot_be_sent_are_refused_and_nothing_is_stuck(ranks: Ranks) -> None:
+    with pytest.raises(TypeError, match="pickle"):
+        ranks.push({"x": (i for i in range(3))})
+    assert ranks.run("1") == {0: 1, 1: 1}
+
+
 def test_functions_run_on_the_ranks(ranks: Ranks) -> None:
     assert ranks.run(divmod, 17, 5) == {0: (3, 2), 1: (3, 2)}
     assert ranks.run(lambda x: x + 1, 1) == {0: 2, 1: 2}
@@ -258,8 +264,12 @@ def test_stuck_rank_is_named_and_refuses_work_until_it_comes_back() -> None:
         assert ranks.run("1") == {0: 1, 1: 1}
 
 
-def test_process_group_is_open_in_the_first_cell() -> None:
+def test_process_group_is_open_in_the_first_cell(interrupt_after: object) -> None:
     with Cluster(n=2) as ranks:
+        # An interrupt while the ranks import torch must not leave them with half of it.
+        interrupt_after(0.2)  # type: ignore[operator]
+        with pytest.raises(KeyboardInterrupt):
+            ranks.run("while True: pass")
         code = (
             "import torch, torch.distributed as dist\nx = torch.tensor([1.0 + dist.get_rank()])\n"
         )

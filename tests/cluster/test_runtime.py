@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
+import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,16 @@ from tutorial_lib.cluster.runtime import ClusterFolder, ClusterRecord
 
 @pytest.fixture
 def record() -> ClusterRecord:
-    return ClusterRecord("mpi", 2, "MPICH 5.0.2", {}, ["controller"], ["mpiexec", "-n", "2"])
+    return ClusterRecord(
+        profile="mpi",
+        n=2,
+        host=socket.gethostname(),
+        python=sys.prefix,
+        mpi="MPICH 5.0.2",
+        environment={},
+        controller_command=["controller"],
+        engines_command=["mpiexec", "-n", "2"],
+    )
 
 
 @pytest.fixture
@@ -81,13 +93,16 @@ def test_folders_of_killed_clusters_are_removed_and_new_ones_stay(
     killed, starting = runtime.create("mpi"), runtime.create("mpi")
     for folder in (held, killed, starting):
         folder.write_record(record)
+    elsewhere = runtime.create("mpi")
+    elsewhere.write_record(replace(record, host="another"))
     long_ago = time.time() - 3600
-    os.utime(killed.path, (long_ago, long_ago))
-    os.utime(held.path, (long_ago, long_ago))
+    for folder in (killed, held, elsewhere):
+        os.utime(folder.path, (long_ago, long_ago))
     runtime.create("mpi")
-    assert held.path.exists()
-    assert starting.path.exists()
+    for folder in (held, starting, elsewhere):
+        assert folder.path.exists()
     assert not killed.path.exists()
+    assert elsewhere not in runtime.running()
 
 
 def test_without_a_place_for_it_the_temporary_folder_serves(

@@ -107,8 +107,8 @@ def answer(work: Callable[[], object], filename: str = "", lines_above: int = 0)
         try:
             shell.events.trigger("pre_execute")
             value = work()
-            shell.events.trigger("post_execute")  # shows open figures, for example
         finally:
+            shell.events.trigger("post_execute")  # shows open figures, for example
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         result = {"status": "ok", "time": time.time(), **encode(value)}
     except BaseException as error:

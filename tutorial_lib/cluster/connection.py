@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,7 +59,6 @@ class Connection:
         information: By rank.
         why_dead: Says why the cluster is gone, or "" while it lives.
         close: Ends the connection, and the cluster if it is ours.
-        mpi: What started the ranks, in words.
         cause_of_death: Says of a rank that has died why, if that is known.
     """
 
@@ -93,7 +93,8 @@ def running_clusters(profile: str) -> list[RunningCluster]:
     """
     found = []
     for folder in running(profile):
-        if folder.read_record().owner is None:
+        record = folder.read_record()
+        if record.owner is None and record.python == sys.prefix:
 
             def why_dead(folder: Any = folder) -> str:
                 return "" if folder.is_alive else "the cluster has been stopped"

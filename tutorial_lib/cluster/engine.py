@@ -24,10 +24,9 @@ from typing import Any
 
 from tutorial_lib.cluster import lifeline
 from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, ClusterFolder
-from tutorial_lib.distributed.topology import threads_per_rank
+from tutorial_lib.distributed.topology import detect, threads_per_rank
 
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MPI_RANKID")
-SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_NRANKS")
 LOCAL_SIZE_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -76,13 +75,13 @@ def main() -> None:
     if folder is not None:
         _log_to(folder.log(f"rank-{rank}"))
         folder.report(rank, "importing")
-    set_threads(launched_number(LOCAL_SIZE_VARIABLES) or 1)
     engine_class = _engine_class()
     if folder is not None:
         lifeline.watch(folder.lifeline, _end)
         folder.report(rank, "starting MPI")
     from mpi4py import MPI  # noqa: F401 (importing it starts MPI)
 
+    set_threads(launched_number(LOCAL_SIZE_VARIABLES) or detect().local_world_size)
     if folder is not None:
         folder.report(rank, "waiting for the controller")
         _wait_for_controller(folder.engine_file)
@@ -177,6 +176,8 @@ class _Helper:
                         os.close(descriptor)
                 self._serve(read_task, write_url)
                 status = 0
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(status)
         os.close(read_task)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 AGAIN = "run the cell that starts the cluster again"
+
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
 
 class ClusterError(RuntimeError):
@@ -48,7 +52,7 @@ class CellError(RuntimeError):
         self.name = name
         self.traceback = traceback
         self.others = others
-        self.add_note("\n".join([*traceback, "", *others]).rstrip())
+        self.add_note(_COLOURS.sub("", "\n".join([*traceback, *others])))
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows: the rank's traceback, not the way of the call through the kernel."""

@@ -47,6 +47,7 @@ class RankCall:
         engines: By rank, of those that work.
         on_output: Called, in the waiting thread, with a rank and a message of its output.
         why_dead: Says why the whole cluster is gone, or "" while it lives.
+        is_interruptible: Whether the work may be interrupted.
         answers: By rank, as far as they have come: what the functions in ``cell`` make, with
             "status" "ok" or "error", or "dead" when the rank's process has ended.
     """
@@ -55,6 +56,7 @@ class RankCall:
     engines: Mapping[int, Engine]
     on_output: OnOutput
     why_dead: Callable[[], str] = lambda: ""
+    is_interruptible: bool = True
     answers: dict[int, dict[str, Any]] = field(default_factory=dict)
     _events: queue.SimpleQueue[tuple[int, str, Any]] = field(default_factory=queue.SimpleQueue)
     _message_ids: dict[int, str] = field(default_factory=dict)
@@ -95,8 +97,8 @@ class RankCall:
 
     @property
     def pending(self) -> list[int]:
-        """The ranks that have not answered."""
-        return [rank for rank in self.engines if rank not in self.answers]
+        """The ranks that have got work and not answered."""
+        return [rank for rank in self._message_ids if rank not in self.answers]
 
     def wait(self, timeout_s: float | None = None) -> dict[int, dict[str, Any]]:
         """Wait for all answers, passing output on as it comes.
@@ -128,13 +130,15 @@ class RankCall:
                     break
                 is_blocked = failed_at is not None and now - failed_at > ERROR_GRACE_S
                 if interrupted_at is None and is_blocked:
-                    self.interrupt()
+                    if self.is_interruptible:
+                        self.interrupt()
                     interrupted_at = now
                 if interrupted_at is not None and now - interrupted_at > INTERRUPT_WAIT_S:
                     break
             self._take_rest(OUTPUT_WAIT_S)
         except KeyboardInterrupt:
-            self._interrupt_and_wait()
+            if self.is_interruptible:
+                self._interrupt_and_wait()
             raise
         return self.answers
 
@@ -178,7 +182,7 @@ class RankCall:
         """Answer for ranks that can't any more."""
         if reason := self.why_dead():
             for rank in self.pending:
-                self.answers[rank] = _death(reason)
+                self.answers[rank] = {**_death(reason), "is_cluster": True}
             return
         known = set(self.client._engines.values())
         for rank in self.pending:

@@ -36,6 +36,7 @@ class Ranks:
         if process_group:
             # Sent and not waited for: the ranks import torch while the reader reads on.
             self._set_up = self._call(list(self.engines))
+            self._set_up.is_interruptible = False
             self._set_up.send(readiness.open_session)
         _open.append(self)
         self._activate()
@@ -212,6 +213,7 @@ class Ranks:
     def _finish_set_up(self) -> None:
         """Wait for the process group, once, before the first work that can need it."""
         if self._set_up is not None:
+            self._set_up.wait()  # when this is interrupted, the next work waits again
             call, self._set_up = self._set_up, None
             self._wait(call)
 
@@ -243,14 +245,16 @@ class Ranks:
         self._unfinished = [call for call in self._unfinished if call.pending]
 
     def _raise_root_cause(self, call: RankCall) -> None:
-        """Raise what failed first; an interrupt is a consequence if anything else failed."""
+        """Raise the cause of all failures, if there are any."""
         failed = {rank: a for rank, a in call.answers.items() if a["status"] != "ok"}
         if not failed:
             if call.pending:
                 raise BusyRankError(f"rank {call.pending[0]} did not answer")
             return
-        root = min(failed, key=lambda rank: (failed[rank]["is_interrupt"], failed[rank]["time"]))
+        root = min(failed, key=lambda rank: _order(failed[rank]))
         cause = failed[root]
+        if "is_cluster" in cause:
+            raise DeadRankError(f"{cause['message']}: {AGAIN}")
         if cause["status"] == "dead":
             why = self._connection.cause_of_death(root) or cause["message"]
             raise DeadRankError(f"rank {root} has died ({why}): {AGAIN}")
@@ -274,6 +278,11 @@ def current() -> Ranks:
 def count(n: int) -> str:
     """So many ranks, in words."""
     return "1 rank" if n == 1 else f"{n} ranks"
+
+
+def _order(answer: Mapping[str, Any]) -> tuple[bool, bool, float]:
+    """Sorts causes before consequences: deaths, then errors in order of time, then interrupts."""
+    return answer["is_interrupt"], answer["status"] != "dead", answer["time"]
 
 
 def _at_line(answer: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import sys
 import time
@@ -68,6 +69,8 @@ def open_session() -> Answer:
     """
 
     def work() -> None:
+        # An import of torch that is interrupted can't be repeated in the same process.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         from tutorial_lib.distributed import session
 
         session.start()

@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import sys
 import tempfile
 import time
@@ -27,6 +28,8 @@ from tutorial_lib.cluster import lifeline
 FOLDER_VARIABLE = "GAN_TUTORIAL_CLUSTER"
 RUNTIME_VARIABLE = "GAN_TUTORIAL_RUNTIME_DIR"
 LOG_TAIL_BYTES = 4000
+STARTING_S = 60.0  # so long a cluster may have a folder, and no supervisor yet
+FORGOTTEN_S = 7 * 24 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class ClusterRecord:
     Attributes:
         profile: Name of the profile.
         n: Number of ranks.
+        host: Name of the host it was started on.
+        python: The environment whose Python it was started with.
         mpi: The MPI that starts them, in words.
         environment: Variables that it needs.
         controller_command: Command line of the controller.
@@ -47,6 +52,8 @@ class ClusterRecord:
 
     profile: str
     n: int
+    host: str
+    python: str
     mpi: str
     environment: dict[str, str]
     controller_command: list[str]
@@ -151,7 +158,7 @@ def create(profile: str) -> ClusterFolder:
         profile: Name of the profile.
     """
     for folder in _folders():
-        if not folder.is_alive and not _is_young(folder.path):
+        if _is_abandoned(folder):
             folder.remove()
     path = Path(tempfile.mkdtemp(prefix=f"{profile}-", dir=runtime_folder()))
     for name in ("security", "log", "ranks"):
@@ -167,20 +174,36 @@ def running(profile: str | None = None) -> list[ClusterFolder]:
     """
     found = []
     for folder in _folders():
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            if folder.is_alive and profile in (None, folder.read_record().profile):
-                found.append((folder.path.stat().st_ctime, folder))
+        record = _record(folder)
+        is_wanted = record is not None and profile in (None, record.profile)
+        if record is not None and is_wanted and _is_here(record) and folder.is_alive:
+            found.append((folder.path.stat().st_ctime, folder))
     return [folder for _, folder in sorted(found, key=lambda item: item[0], reverse=True)]
 
 
 def _folders() -> list[ClusterFolder]:
-    return [ClusterFolder(path.parent) for path in runtime_folder().glob("*/cluster.json")]
+    return [ClusterFolder(path) for path in runtime_folder().iterdir() if path.is_dir()]
 
 
-def _is_young(path: Path, seconds: float = 60) -> bool:
-    """Whether a folder is so new that its supervisor may still be starting."""
+def _record(folder: ClusterFolder) -> ClusterRecord | None:
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return folder.read_record()
+    return None
+
+
+def _is_here(record: ClusterRecord) -> bool:
+    """Whether a cluster is of this host: the folder may be shared by several."""
+    return record.host == socket.gethostname()
+
+
+def _is_abandoned(folder: ClusterFolder) -> bool:
+    """Whether a folder's cluster is gone for certain: locks of other hosts may not show here."""
     with contextlib.suppress(OSError):
-        return time.time() - path.stat().st_mtime < seconds
+        age_s = time.time() - folder.path.stat().st_mtime
+        record = _record(folder)
+        if record is None or not _is_here(record):
+            return age_s > FORGOTTEN_S
+        return age_s > STARTING_S and not folder.is_alive
     return False
 
 

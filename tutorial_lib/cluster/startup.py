@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shlex
+import socket
 import subprocess
 import sys
 import threading
@@ -16,7 +17,13 @@ from typing import Any
 import psutil
 
 from tutorial_lib.cluster import mpi_flavour, runtime
-from tutorial_lib.cluster.connection import Connection, join, open_client, registered
+from tutorial_lib.cluster.connection import (
+    HUB_TIMEOUT_S,
+    Connection,
+    join,
+    open_client,
+    registered,
+)
 from tutorial_lib.cluster.errors import ClusterError, MpiError, StartError
 from tutorial_lib.cluster.live_line import LiveLine
 from tutorial_lib.cluster.obituary import cause_of_death
@@ -56,6 +63,8 @@ def plan(n: int, profile: str, owner: int | None) -> ClusterFolder:
         ClusterRecord(
             profile=profile,
             n=n,
+            host=socket.gethostname(),
+            python=sys.prefix,
             mpi=str(mpi),
             environment=mpi.environment,
             controller_command=program("controller", "ipcontroller_config.py"),
@@ -88,17 +97,19 @@ class Supervised:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
+                bufsize=0,  # a buffer's lock could keep a process from ending, or from leaving
                 start_new_session=True,
                 env={**environment, **self.record.environment},
             )
         self._listener = threading.Thread(target=self._listen, name="supervisor", daemon=True)
         self._listener.start()
-        self._has_left = False
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.events.append(json.loads(line))
+        descriptor, text = self._process.stdout.fileno(), b""
+        while received := os.read(descriptor, 2**16):
+            *lines, text = (text + received).split(b"\n")
+            self.events += map(json.loads, lines)
         self.events.append({"event": "gone", "reason": "its supervisor has ended"})
 
     def why_dead(self) -> str:
@@ -123,7 +134,7 @@ class Supervised:
             time.sleep(POLL_S)
 
     def stop(self) -> None:
-        """End the cluster, and wait until nothing of it is left."""
+        """End the cluster, and wait until it has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(OSError):
@@ -140,7 +151,7 @@ class Supervised:
 
     def leave(self) -> None:
         """Let the cluster run on without this process."""
-        # Only stdin: closing stdout would wait for the listener, which reads it until the end.
+        # Its standard output stays open: the listener reads it until the end.
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.returncode = 0  # nobody waits for it any more
@@ -186,15 +197,18 @@ def _wait_until_ready(supervised: Supervised, line: LiveLine, deadline: float) -
     try:
         while client is None:
             try:
-                client = open_client(folder.client_file, max(1.0, deadline - time.monotonic()))
+                client = open_client(folder.client_file, HUB_TIMEOUT_S)
             except (OSError, ValueError):
                 _check(supervised, deadline, set())
                 time.sleep(POLL_S)
-        while len(known := registered(client)) < n:
+        known: dict[int, str] = {}
+        while len(known) < n:
+            with contextlib.suppress(ClusterError):  # a busy host's controller may be late
+                known = registered(client)
             line.show(f"starting {count(n)}: {len(known)}/{n} engines")
-            _check(supervised, deadline, set(known))
-            time.sleep(POLL_S)
-        line.show(f"starting {count(n)}: {n}/{n} engines")
+            if len(known) < n:
+                _check(supervised, deadline, set(known))
+                time.sleep(POLL_S)
         left_s = max(1.0, deadline - time.monotonic())
         engines, information = join(client, known, supervised.why_dead, left_s)
     except BaseException as error:
@@ -206,7 +220,7 @@ def _wait_until_ready(supervised: Supervised, line: LiveLine, deadline: float) -
                 f"{supervised.record.mpi}. mpiexec and mpi4py must belong to the same MPI"
             ) from None
         if isinstance(error, ClusterError) and not isinstance(error, StartError):
-            raise StartError(_explain(supervised, str(error), set())) from error
+            raise StartError(_explain(supervised, str(error), None)) from error
         raise
 
     def close() -> None:
@@ -245,14 +259,18 @@ def _is_running(pid: int) -> bool:
         return False
 
 
-def _explain(supervised: Supervised, reason: str, known: set[int]) -> str:
-    """Say which ranks are missing, how far they came, and what their logs say last."""
+def _explain(supervised: Supervised, reason: str, known: set[int] | None) -> str:
+    """Say which ranks are missing, how far they came, and what their logs say last.
+
+    ``known`` are the ranks that have come up; None when all have, but something else is wrong.
+    """
     folder, record = supervised.folder, supervised.record
     logs = supervised.told("ending").get("logs") or folder.log_tails()
     told = supervised.told("ending").get("reports", {})
     reports = {int(rank): report for rank, report in told.items()} or folder.reports()
-    missing = [rank for rank in range(record.n) if rank not in known]
-    parts = [f"{len(known)} of {count(record.n)} came up: {reason}"]
+    missing = [rank for rank in range(record.n) if rank not in (known or ())]
+    came_up = f"{len(known)} of {count(record.n)} came up: " if known is not None else ""
+    parts = [f"{came_up}{reason}"]
     for rank in missing[:4]:
         report = reports.get(rank)
         stage = f"process {report['pid']}, {report['stage']}" if report else "did not start"

@@ -170,7 +170,6 @@ def _adopt_orphans() -> None:
 
 
 def _descendants() -> list[psutil.Process]:
-
     found = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -13,13 +13,11 @@ from tutorial_lib.learners.simulation import run_ranks
 from tutorial_lib.learners.transport import current_transport
 
 GOLDEN = Path(__file__).parent / "golden"
-CASES = [(bits, n) for bits in (1, 2, 4, 8, 16) for n in (2, 3)]
+CASES = [(1, 2), (1, 3), (2, 2), (4, 2), (4, 3), (8, 2), (16, 2), (16, 3)]
 
 
 def recorded(bits: int, n: int) -> list[list[dict[str, Any]]]:
     files = [GOLDEN / f"quant_b{bits}_n{n}_r{rank}.json" for rank in range(n)]
-    if not files[0].exists():
-        pytest.skip("not recorded")
     return [json.loads(file.read_text())["steps"] for file in files]
 
 

@@ -7,6 +7,7 @@ from torch import Tensor
 from tutorial_lib.learners.quantization import (
     LEGAL_BITS,
     ColumnQuantizer,
+    PackedColumns,
     check_bits,
     packed_words,
 )
@@ -15,9 +16,9 @@ every_width = pytest.mark.parametrize("bits", LEGAL_BITS)
 SHAPES = [(128, 10), (1, 7), (784, 3), (33, 5), (5, 1), (4, 0)]
 
 
-def quantized(bits: int, values: Tensor) -> tuple[Tensor, Tensor]:
+def quantized(bits: int, values: Tensor) -> tuple[PackedColumns, Tensor]:
     rows, columns = values.shape
-    packed = torch.empty(packed_words(rows, bits), columns, dtype=torch.int32)
+    packed = PackedColumns.empty(rows, columns, bits)
     restored = ColumnQuantizer(bits, rows, columns).quantize(values, packed)
     return packed, restored.clone()
 
@@ -85,12 +86,12 @@ def test_columns_do_not_touch_each_other(bits: int) -> None:
 @every_width
 def test_a_quantizer_forgets_the_matrix_before(bits: int) -> None:
     quantizer = ColumnQuantizer(bits, 37, 3)
-    packed = torch.empty(packed_words(37, bits), 3, dtype=torch.int32)
+    packed = PackedColumns.empty(37, 3, bits)
     for seed in range(3):
         values = torch.randn(37, 3, generator=torch.Generator().manual_seed(seed))
         fresh_packed, fresh = quantized(bits, values)
         assert torch.equal(quantizer.quantize(values, packed), fresh)
-        assert torch.equal(packed, fresh_packed)
+        assert torch.equal(packed.elements, fresh_packed.elements)
 
 
 def test_more_bits_leave_out_less() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from tutorial_lib.learners.quantization import ColumnQuantizer, packed_words
+from tutorial_lib.learners.quantization import ColumnQuantizer, PackedColumns, packed_words
 from tutorial_lib.learners.transport import Transport
 
 WORD_BYTES = 4
@@ -46,7 +46,6 @@ class Block:
         self.stripe = ColumnQuantizer(bits, rows, self.own_columns, device)
         self.residual = torch.zeros(rows, self.columns, device=device)
         self.stripe_residual = torch.zeros(rows, self.own_columns, device=device)
-        self.total = torch.empty_like(self.stripe_residual)
 
     def stripes(self, rank: int) -> list[slice]:
         """Return the columns that a rank owns, of each matrix a contiguous part."""
@@ -90,14 +89,21 @@ class QuantizedAggregation:
         self._transport = transport
         device = self.parameters[0].device
         self._blocks = list(self._make_blocks(bits, device))
-        by_rank = [self._places(rank) for rank in range(transport.world_size)]
+        size = transport.world_size
+        by_rank = [self._places(rank) for rank in range(size)]
+        # Where each word is that goes to rank 0, to rank 1, ...; and back from their order.
+        self._by_rank = torch.cat(by_rank).to(device)
+        self._back = self._by_rank.argsort()
         self._counts = [len(places) for places in by_rank]
-        # Where the words for the other ranks are; and where each word is that all ranks sent.
-        others = [*by_rank[: self._rank], *by_rank[self._rank + 1 :]]
-        self._for_others = torch.cat(others).to(device)
-        self._back = torch.cat(by_rank).argsort().to(device)
-        self._packed = torch.empty(sum(self._counts), dtype=torch.int32, device=device)
-        self._packed_stripes = self._packed.new_empty(self._counts[self._rank])
+        own = self._counts[transport.rank]
+        self._own_counts = [own] * size
+        # Memory that every call uses again, and the packed columns in it.
+        words = torch.empty(sum(self._counts), dtype=torch.int32, device=device)
+        self._words, self._sorted = words, torch.empty_like(words)
+        self._received, self._totals = words.new_empty(size, own), words.new_empty(own)
+        self._packed = self._split(self._words, is_stripe=False)
+        self._packed_parts = [self._split(part, is_stripe=True) for part in self._received]
+        self._packed_totals = self._split(self._totals, is_stripe=True)
 
     def aggregate(self, gradients: Sequence[Tensor]) -> None:
         """Replace gradients by what all ranks agree is their sum.
@@ -107,23 +113,22 @@ class QuantizedAggregation:
 
         **Distributed:** collective; afterwards the gradients are equal on all ranks.
         """
-        for block, words in zip(self._blocks, self._of_blocks(self._packed), strict=True):
+        for block, packed in zip(self._blocks, self._packed, strict=True):
             for number, span in block.spans.items():
                 block.residual[:, span].add_(gradients[number].reshape(block.rows, -1))
-            restored = block.whole.quantize(block.residual, words)
-            block.residual.sub_(restored)
-            own = [restored[:, stripe] for stripe in block.own]
-            torch.cat(own, 1, out=block.total)
-        for theirs in self._exchange_stripes():
-            for block, words in zip(self._blocks, self._of_stripes(theirs), strict=True):
-                block.total.add_(block.stripe.dequantize(words))
-        stripes = self._of_stripes(self._packed_stripes)
-        for block, words in zip(self._blocks, stripes, strict=True):
-            block.stripe_residual.add_(block.total)
-            block.stripe_residual.sub_(block.stripe.quantize(block.stripe_residual, words))
-        gathered = self._gather_stripes()
-        for block, words in zip(self._blocks, self._of_blocks(gathered), strict=True):
-            restored = block.whole.dequantize(words)
+            block.residual.sub_(block.whole.quantize(block.residual, packed))
+        torch.index_select(self._words, 0, self._by_rank, out=self._sorted)
+        self._exchange(self._received.view(-1), self._sorted, self._own_counts, self._counts)
+        for parts in self._packed_parts:
+            for block, packed in zip(self._blocks, parts, strict=True):
+                block.stripe_residual.add_(block.stripe.dequantize(packed))
+        for block, packed in zip(self._blocks, self._packed_totals, strict=True):
+            block.stripe_residual.sub_(block.stripe.quantize(block.stripe_residual, packed))
+        totals = self._totals.repeat(self._transport.world_size)
+        self._exchange(self._sorted, totals, self._counts, self._own_counts)
+        torch.index_select(self._sorted, 0, self._back, out=self._words)
+        for block, packed in zip(self._blocks, self._packed, strict=True):
+            restored = block.whole.dequantize(packed)
             for number, span in block.spans.items():
                 gradient = gradients[number]
                 gradient.copy_(restored[:, span].reshape(gradient.shape))
@@ -215,46 +220,20 @@ class QuantizedAggregation:
             start += block.words * block.columns
         return torch.cat(places)
 
-    def _of_blocks(self, packed: Tensor) -> Iterator[Tensor]:
-        """The packed columns of each block, (words, columns)."""
-        sizes = [block.words * block.columns for block in self._blocks]
-        for part, block in zip(packed.split(sizes), self._blocks, strict=True):
-            yield part.view(block.words, block.columns)
+    def _split(self, words: Tensor, is_stripe: bool) -> list[PackedColumns]:
+        """Return the packed columns of each block, or of this rank's stripe of each."""
+        widths = [block.own_columns if is_stripe else block.columns for block in self._blocks]
+        sizes = [block.words * width for block, width in zip(self._blocks, widths, strict=True)]
+        return [
+            PackedColumns(part.view(block.words, width))
+            for part, block, width in zip(words.split(sizes), self._blocks, widths, strict=True)
+        ]
 
-    def _of_stripes(self, packed: Tensor) -> Iterator[Tensor]:
-        """The packed columns of this rank's stripe of each block, (words, columns)."""
-        sizes = [block.words * block.own_columns for block in self._blocks]
-        for part, block in zip(packed.split(sizes), self._blocks, strict=True):
-            yield part.view(block.words, block.own_columns)
-
-    def _exchange_stripes(self) -> Sequence[Tensor]:
-        """Give every rank its stripe of mine; return what each other rank gave me."""
-        own = self._counts[self._rank]
-        received = self._send(
-            self._packed.index_select(0, self._for_others),
-            self._without_own(self._counts),
-            self._without_own([own] * self._transport.world_size),
-        )
-        return received.split(own) if own else ()
-
-    def _gather_stripes(self) -> Tensor:
-        """Give every rank my packed sums; return all packed sums."""
-        size, mine = self._transport.world_size, self._packed_stripes
-        received = self._send(
-            mine.repeat(size - 1) if size > 2 else mine,
-            self._without_own([len(mine)] * size),
-            self._without_own(self._counts),
-        )
-        before = sum(self._counts[: self._rank])
-        everybody = torch.cat([received[:before], mine, received[before:]])
-        return torch.index_select(everybody, 0, self._back, out=self._packed)
-
-    def _send(self, sent: Tensor, sent_counts: list[int], counts: list[int]) -> Tensor:
-        self.bytes_sent += sent.numel() * WORD_BYTES
-        return self._transport.all_to_all(sent, sent_counts, counts)
-
-    def _without_own(self, counts: list[int]) -> list[int]:
-        return [0 if rank == self._rank else count for rank, count in enumerate(counts)]
+    def _exchange(
+        self, received: Tensor, sent: Tensor, counts: list[int], sent_counts: list[int]
+    ) -> None:
+        self._transport.all_to_all(received, sent, counts, sent_counts)
+        self.bytes_sent += (sent.numel() - sent_counts[self._rank]) * WORD_BYTES
 
 
 def stripe_of(columns: int, world_size: int, rank: int) -> slice:

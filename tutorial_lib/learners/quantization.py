@@ -33,14 +33,35 @@ def packed_words(rows: int, bits: int) -> int:
     return SCALES + -(-rows // (WORD_BITS // bits))
 
 
+class PackedColumns:
+    """Columns as they travel: each is two floats, then its elements, low bits first.
+
+    Args:
+        words: (words, columns) int32, contiguous; the memory to use.
+    """
+
+    def __init__(self, words: Tensor) -> None:
+        self.scales = words[:SCALES].view(torch.float32)
+        self.low, self.high = self.scales
+        self.low_bits, self.high_bits = words[:SCALES]
+        self.elements = words[SCALES:]
+        self.spread = self.elements.unsqueeze(1)
+
+    @classmethod
+    def empty(
+        cls, rows: int, columns: int, bits: int, device: torch.device | str = "cpu"
+    ) -> PackedColumns:
+        """Return columns in memory of their own, with nothing in them yet."""
+        size = (packed_words(rows, bits), columns)
+        return cls(torch.empty(size, dtype=torch.int32, device=device))
+
+
 class ColumnQuantizer:
     """Quantises the columns of matrices of one shape, each column by its own two numbers.
 
     With 1 bit a column keeps the mean of its negative and the mean of its other elements, and
     which of both each element is. With more, it keeps the ends of a range that reaches four root
     mean squares to either side of 0, and in which of its 2^bits parts each element lies.
-
-    A packed column is a column of 32-bit words: the two numbers, then the elements, low bits first.
 
     Args:
         bits: 1, 2, 4, 8 or 16.
@@ -69,76 +90,67 @@ class ColumnQuantizer:
         self._places = torch.zeros(words, per_word, columns, dtype=torch.int32, device=device)
         self._codes = self._places.flatten(0, 1)[:rows]
         self._values = torch.empty(rows, columns, device=device)
+        self._bits = self._values.view(torch.int32)
         self._counts = self._codes.new_empty(2, columns)
+        self._negatives, self._others = self._counts
         self._sign_place = self._codes.new_tensor(WORD_BITS - 1)
         shifts = torch.arange(per_word, dtype=torch.int32, device=device).mul_(bits).unsqueeze_(1)
         self._shifts = self._sign_place - shifts if bits == 1 else shifts
         # The one-bit code of a negative element is -1, and the others' are 0.
         self._weights = torch.full_like(shifts, -1 if bits == 1 else 1) << shifts
 
-    def quantize(self, values: Tensor, packed: Tensor) -> Tensor:
+    def quantize(self, values: Tensor, packed: PackedColumns) -> Tensor:
         """Quantise each column.
 
         Args:
             values: (rows, columns), float32, contiguous; a -0.0 would count as negative.
-            packed: Takes the packed columns, (words, columns) int32, contiguous.
+            packed: Takes the result.
 
         Returns:
-            What ``dequantize`` makes of them, (rows, columns) float32; until the next call.
+            What ``dequantize`` makes of it, (rows, columns) float32; until the next call.
         """
-        scales = packed[:SCALES].view(torch.float32)
-        self._encode(values, scales)
-        restored = self._decode(scales)
-        torch.sum(self._places.mul_(self._weights), 1, dtype=torch.int32, out=packed[SCALES:])
+        self._encode(values, packed)
+        restored = self._decode(packed)
+        torch.sum(self._places.mul_(self._weights), 1, dtype=torch.int32, out=packed.elements)
         return restored
 
-    def dequantize(self, packed: Tensor) -> Tensor:
-        """Return the values that packed columns stand for.
-
-        Args:
-            packed: (words, columns) int32, contiguous.
-
-        Returns:
-            (rows, columns) float32; until the next call.
-        """
-        words = packed[SCALES:].unsqueeze(1)
+    def dequantize(self, packed: PackedColumns) -> Tensor:
+        """Return the values that packed columns stand for, (rows, columns); until the next call."""
         if self.bits == 1:
-            torch.bitwise_left_shift(words, self._shifts, out=self._places)
+            torch.bitwise_left_shift(packed.spread, self._shifts, out=self._places)
             self._places.bitwise_right_shift_(self._sign_place)
         else:
-            torch.bitwise_right_shift(words, self._shifts, out=self._places)
+            torch.bitwise_right_shift(packed.spread, self._shifts, out=self._places)
             self._places.bitwise_and_(self._last_code)
-        return self._decode(packed[:SCALES].view(torch.float32))
+        return self._decode(packed)
 
-    def _encode(self, values: Tensor, scales: Tensor) -> None:
-        """Find each column's two numbers, (2, columns), and a code for each element."""
+    def _encode(self, values: Tensor, packed: PackedColumns) -> None:
+        """Find each column's two numbers, and a code for each element."""
         if self.bits == 1:
             # The sign bit, spread over the word: -1 for a negative element, 0 for another.
             torch.bitwise_right_shift(values.view(torch.int32), self._sign_place, out=self._codes)
-            torch.sum(self._codes, 0, dtype=torch.int32, out=self._counts[0])
-            torch.add(self._counts[0], self.rows, out=self._counts[1])
-            torch.sum(torch.clamp(values, max=0, out=self._values), 0, out=scales[0])
-            torch.sum(torch.clamp(values, min=0, out=self._values), 0, out=scales[1])
-            scales.div_(self._counts.abs_().clamp_(min=1))
+            torch.sum(self._codes, 0, dtype=torch.int32, out=self._negatives)
+            torch.add(self._negatives, self.rows, out=self._others)
+            torch.sum(torch.clamp(values, max=0, out=self._values), 0, out=packed.low)
+            torch.sum(torch.clamp(values, min=0, out=self._values), 0, out=packed.high)
+            packed.scales.div_(self._counts.abs_().clamp_(min=1))
             return
-        low, limit = scales
+        limit = packed.high
         torch.sum(torch.mul(values, values, out=self._values), 0, out=limit)
         limit.div_(self.rows).sqrt_().mul_(4)
-        torch.neg(limit, out=low)
+        torch.neg(limit, out=packed.low)
         # Where the range is too small for a division, _decode returns its lower end.
         steps = self._last_code / (limit * 2).clamp_(min=SMALLEST_RANGE)
-        torch.sub(values, low, out=self._values).mul_(steps).clamp_(0, self._last_code)
+        torch.sub(values, packed.low, out=self._values).mul_(steps).clamp_(0, self._last_code)
         self._codes.copy_(self._values)
 
-    def _decode(self, scales: Tensor) -> Tensor:
+    def _decode(self, packed: PackedColumns) -> Tensor:
         """Return what the codes stand for."""
         if self.bits == 1:
             # Chooses by bits: a masked choice in floating point takes twenty times as long.
-            low, high = scales.view(torch.int32)
-            restored = self._values.view(torch.int32)
-            torch.bitwise_and(self._codes, low ^ high, out=restored).bitwise_xor_(high)
+            torch.bitwise_and(self._codes, packed.low_bits ^ packed.high_bits, out=self._bits)
+            self._bits.bitwise_xor_(packed.high_bits)
             return self._values
-        low, high = scales
-        width = high - low
+        width = packed.high - packed.low
         step = width.mul_(width >= SMALLEST_RANGE).div_(self._last_code)
-        return self._values.copy_(self._codes).add_(0.5).mul_(step).add_(low)
+        return self._values.copy_(self._codes).add_(0.5).mul_(step).add_(packed.low)

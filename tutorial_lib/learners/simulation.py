@@ -48,16 +48,20 @@ class ThreadTransport:
     def all_gather(self, values: Tensor) -> Tensor:
         """See ``Transport``. **Distributed:** collective."""
         counts = [values.numel()] * self.world_size
-        gathered = self.all_to_all(values.flatten().repeat(self.world_size), counts, counts)
+        sent = values.flatten().repeat(self.world_size)
+        gathered = torch.empty_like(sent)
+        self.all_to_all(gathered, sent, counts, counts)
         return gathered.view(self.world_size, *values.shape)
 
-    def all_to_all(self, sent: Tensor, sent_counts: list[int], counts: list[int]) -> Tensor:
+    def all_to_all(
+        self, received: Tensor, sent: Tensor, counts: list[int], sent_counts: list[int]
+    ) -> None:
         """See ``Transport``. **Distributed:** collective."""
         self._table.places[self.rank] = list(sent.split(sent_counts))
         self._table.barrier.wait(TIMEOUT_S)
-        received = torch.cat([parts[self.rank] for parts in self._table.places])
+        parts = [theirs[self.rank] for theirs in self._table.places]
+        torch.cat(parts, out=received)
         self._table.barrier.wait(TIMEOUT_S)
-        return received
 
 
 def run_ranks(world_size: int, work: Callable[[int], T]) -> list[T]:

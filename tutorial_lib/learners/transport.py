@@ -24,16 +24,16 @@ class Transport(Protocol):
     def all_gather(self, values: Tensor) -> Tensor:
         """Return every rank's tensor, (ranks, *shape). **Distributed:** collective."""
 
-    def all_to_all(self, sent: Tensor, sent_counts: list[int], counts: list[int]) -> Tensor:
+    def all_to_all(
+        self, received: Tensor, sent: Tensor, counts: list[int], sent_counts: list[int]
+    ) -> None:
         """Send each rank its part of a vector.
 
         Args:
+            received: Takes what rank 0, 1, ... sent, one after another.
             sent: The parts for rank 0, 1, ... one after another.
-            sent_counts: Elements for each rank.
             counts: Elements from each rank.
-
-        Returns:
-            What the ranks sent, in their order, as one vector.
+            sent_counts: Elements for each rank.
 
         **Distributed:** collective.
         """
@@ -52,9 +52,11 @@ class Alone:
         """See ``Transport``."""
         return values.unsqueeze(0)
 
-    def all_to_all(self, sent: Tensor, sent_counts: list[int], counts: list[int]) -> Tensor:
+    def all_to_all(
+        self, received: Tensor, sent: Tensor, counts: list[int], sent_counts: list[int]
+    ) -> None:
         """See ``Transport``."""
-        return sent
+        received.copy_(sent)
 
 
 class ProcessGroupTransport:
@@ -74,11 +76,11 @@ class ProcessGroupTransport:
         dist.all_gather(gathered, values)
         return torch.stack(gathered)
 
-    def all_to_all(self, sent: Tensor, sent_counts: list[int], counts: list[int]) -> Tensor:
+    def all_to_all(
+        self, received: Tensor, sent: Tensor, counts: list[int], sent_counts: list[int]
+    ) -> None:
         """See ``Transport``. **Distributed:** collective."""
-        received = sent.new_empty(sum(counts))
         dist.all_to_all_single(received, sent, counts, sent_counts)
-        return received
 
 
 def current_transport() -> Transport:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import logging
 import signal
 import sys
 import threading
@@ -88,7 +89,7 @@ def run_notebooks(
     settings = _settings(chapters, {**(parameters or {}), "output_dir": str(output_dir)})
     width = max(len(chapter.name) for chapter in chapters)
     result = BatchResult(files=[], ran=[])
-    with _terminated_like_interrupted(), _only_one(output_dir):
+    with _quiet_interrupts(), _only_one(output_dir):
         ledger = Ledger(output_dir)
         for chapter in chapters:
             mark = fingerprint(chapter, settings[chapter.name])
@@ -141,20 +142,23 @@ def declared_parameters(chapter: Chapter) -> set[str]:
 
 
 @contextlib.contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """Make SIGTERM tidy up as Ctrl-C does."""
+def _quiet_interrupts() -> Iterator[None]:
+    """Make Ctrl-C and SIGTERM tidy up, without what the libraries log of their broken calls."""
     if threading.current_thread() is not threading.main_thread():
         yield  # where Python lets nobody handle signals
         return
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        logging.disable()
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    signals = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in signals}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
@@ -197,7 +201,7 @@ def _run_one(chapter: Chapter, output_dir: Path, parameters: dict[str, Any]) -> 
             language="python",
             progress_bar=bar,
             cwd=chapter.path.parent,
-            extra_arguments=["--log-level=ERROR"],  # no advice about kernels between our lines
+            extra_arguments=["--log-level=CRITICAL"],  # no advice about kernels between our lines
         )
     except (PapermillExecutionError, DeadKernelError) as error:
         partial.replace(failed)

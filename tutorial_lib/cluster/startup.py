@@ -137,9 +137,8 @@ class Supervised:
         """End the cluster, and wait until it has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.write(b"stop\n")
-            self._process.stdin.close()
+        with contextlib.suppress(OSError), self._process.stdin as pipe:
+            pipe.write(b"stop\n")
         try:
             self._process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:

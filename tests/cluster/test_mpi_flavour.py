@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from tutorial_lib.cluster import MpiError, mpi_flavour
-from tutorial_lib.cluster.mpi_flavour import MpiFlavour, find_mpiexec, flavour_of, parse_version
+from tutorial_lib.cluster.mpi_flavour import (
+    MpiFlavour,
+    are_foreign,
+    find_mpiexec,
+    flavour_of,
+    library_name,
+    parse_version,
+)
 
 # As recorded from each launcher's `mpiexec --version`.
 MPICH_5 = """\
@@ -89,6 +96,34 @@ def test_each_mpi_gets_the_flags_it_knows() -> None:
 def test_flavour_in_words() -> None:
     assert str(MpiFlavour("mpiexec", "Open MPI", (5, 0, 11))) == "Open MPI 5.0.11"
     assert str(MpiFlavour("mpiexec", "unknown MPI", ())) == "unknown MPI"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("MPICH Version:      5.0.2\nMPICH Release date: ...", "MPICH 5.0.2"),
+        ("Open MPI v4.1.8, package: Open MPI x Distribution, ident: 4.1.8", "Open MPI 4.1.8"),
+        (
+            "Intel(R) MPI Library 2021.11 for Linux* OS\n",
+            "Intel(R) MPI Library 2021.11 for Linux* OS",
+        ),
+    ],
+)
+def test_library_is_named(text: str, name: str) -> None:
+    assert library_name(text) == name
+
+
+def test_only_open_mpi_and_others_are_foreign_to_each_other() -> None:
+    assert are_foreign("Open MPI 4.1.4", "MPICH 5.0.2")
+    assert are_foreign("MPICH 5.0.2", "Open MPI 5.0.11")
+    for mpiexec, library in [
+        ("MPICH 5.0.2", "MPICH 4.2.0"),
+        ("MPICH 5.0.2", "Intel(R) MPI Library 2021.11 for Linux* OS"),
+        ("Open MPI 5.0.11", "Open MPI 4.1.8"),
+        ("unknown MPI", "Open MPI 4.1.8"),
+        ("Open MPI 5.0.11", ""),
+    ]:
+        assert not are_foreign(mpiexec, library)
 
 
 def program(path: Path, body: str = "exit 0") -> Path:

@@ -64,7 +64,7 @@ def test_rank_that_fails_is_named_with_its_log(at_rank_start: Callable[[str], No
     )
     message = start_fails()
     assert "rank 1: process" in message
-    assert "starting MPI" in message
+    assert "importing" in message
     assert "--- rank-1.log" in message
     assert "ModuleNotFoundError: import of mpi4py halted" in message
     assert "rank 1's process has ended" in message
@@ -111,10 +111,24 @@ def test_mpiexec_and_mpi4py_of_different_mpis_are_both_named(
     with pytest.raises(MpiError) as caught, Cluster(2, timeout_s=30):
         pass
     message = str(caught.value)
-    assert "2 engines are not 2 ranks of one MPI world: mpi4py uses MPICH" in message
-    assert "which sees 1 rank" in message
-    assert "Open MPI 4.1.4" in message
-    assert "must belong to the same MPI" in message
+    assert "2 engines are not 2 ranks of one MPI world, but of 1 rank" in message
+    assert f"{mpiexec} is Open MPI 4.1.4, and mpi4py uses MPICH" in message
+    assert "both must belong to the same MPI" in message
+
+
+def test_library_that_refuses_a_foreign_mpiexec_is_named_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What MPICH does under Open MPI's mpiexec: it aborts when it sees PMIx.
+    body = 'while [ "$1" != "$PYTHON" ]; do shift; done\nexport PMIX_RANK=0 PMI_RANK=0 PMI_FD=99\n'
+    mpiexec = fake_mpiexec(tmp_path / "mpiexec", "mpiexec (OpenRTE) 4.1.4", f'{body}"$@"')
+    monkeypatch.setenv("PYTHON", sys.executable)
+    monkeypatch.setenv(mpi_flavour.MPIEXEC_VARIABLE, str(mpiexec))
+    with pytest.raises(MpiError) as caught, Cluster(1, timeout_s=30):
+        pass
+    message = str(caught.value)
+    assert f"{mpiexec} is Open MPI 4.1.4, and mpi4py uses MPICH" in message
+    assert "--- rank-0.log" in message
 
 
 def test_mpiexec_that_refuses_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

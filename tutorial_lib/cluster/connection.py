@@ -200,12 +200,10 @@ def join(
 def _check_world(places: dict[int, dict[str, Any]]) -> None:
     n = len(places)
     sizes = sorted({place["size"] for place in places.values()})
-    libraries = sorted({place["mpi"] for place in places.values()})
     if sizes != [n] or {place["rank"] for place in places.values()} != set(range(n)):
         raise MpiError(
-            f"{n} engines are not {n} ranks of one MPI world: mpi4py uses "
-            f"{' and '.join(libraries)}, which sees {' and '.join(map(str, sizes))} "
-            f"rank{'s' if sizes != [1] else ''}"
+            f"{n} engines are not {n} ranks of one MPI world, but of "
+            f"{' and '.join(map(str, sizes))} rank{'' if sizes == [1] else 's'}"
         )
 
 

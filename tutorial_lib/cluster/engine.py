@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tutorial_lib.cluster import lifeline
+from tutorial_lib.cluster import lifeline, mpi_flavour
 from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, ClusterFolder
 from tutorial_lib.distributed.topology import detect, threads_per_rank
 
@@ -75,17 +75,23 @@ def main() -> None:
     if folder is not None:
         _log_to(folder.log(f"rank-{rank}"))
         folder.report(rank, "importing")
+    import mpi4py
+
     engine_class = _engine_class()
     if folder is not None:
         lifeline.watch(folder.lifeline, _end)
-        folder.report(rank, "starting MPI")
-    from mpi4py import MPI  # noqa: F401 (importing it starts MPI)
+    mpi4py.rc.initialize = False  # to know the library even if it does not start
+    from mpi4py import MPI
 
+    mpi = mpi_flavour.library_name(MPI.Get_library_version())
+    if folder is not None:
+        folder.report(rank, "starting MPI", mpi)
+    MPI.Init_thread()
     set_threads(launched_number(LOCAL_SIZE_VARIABLES) or detect().local_world_size)
     if folder is not None:
-        folder.report(rank, "waiting for the controller")
+        folder.report(rank, "waiting for the controller", mpi)
         _wait_for_controller(folder.engine_file)
-        folder.report(rank, "registering")
+        folder.report(rank, "registering", mpi)
     code: object = 0
     try:
         engine_class.launch_instance()

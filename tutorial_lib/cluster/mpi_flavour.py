@@ -169,6 +169,32 @@ def detect() -> MpiFlavour:
     return flavour_of(find_mpiexec())
 
 
+def library_name(text: str) -> str:
+    """The name and version of an MPI library, from what it says of itself.
+
+    Args:
+        text: Of MPI_Get_library_version.
+    """
+    first = text.splitlines()[0].split(",")[0].split(" package")[0]
+    return " ".join(first.replace("Version:", "").replace(" v", " ").split())
+
+
+def are_foreign(mpiexec: str, library: str) -> bool:
+    """Whether a launcher and a library are of MPIs that can't work together.
+
+    Args:
+        mpiexec: Name and version of the launcher's MPI.
+        library: Name and version of mpi4py's MPI library.
+
+    Returns:
+        True when one is Open MPI and the other, known too, is not; MPICH and those built on it
+        start each other.
+    """
+    if not mpiexec or not library or mpiexec.startswith("unknown"):
+        return False
+    return mpiexec.startswith("Open MPI") != library.startswith("Open MPI")
+
+
 def _own_folders() -> Iterator[Path]:
     """Where programs of this interpreter's environment lie; symbolic links stay as they are."""
     yield Path(sys.executable).parent

@@ -14,6 +14,7 @@ import sys
 import time
 from typing import Any
 
+from tutorial_lib.cluster import mpi_flavour
 from tutorial_lib.cluster.cell import Answer, answer
 from tutorial_lib.distributed.topology import available_cores, threads_per_rank
 
@@ -39,7 +40,7 @@ def place() -> Answer:
             "pid": os.getpid(),
             "cores": available_cores(),
             "threads": threads(MPI.COMM_WORLD.size),
-            "mpi": library_name(MPI.Get_library_version()),
+            "mpi": mpi_flavour.library_name(MPI.Get_library_version()),
         }
 
     return answer(work)
@@ -88,16 +89,6 @@ def threads(local_ranks: int) -> int:
         return int(torch.get_num_threads())
     text = os.environ.get("OMP_NUM_THREADS", "")
     return int(text) if text.isdigit() else threads_per_rank(local_ranks)
-
-
-def library_name(text: str) -> str:
-    """The name and version of an MPI library, from what it says of itself.
-
-    Args:
-        text: Of MPI_Get_library_version.
-    """
-    first = text.splitlines()[0].split(",")[0].split(" package")[0]
-    return " ".join(first.replace("Version:", "").replace(" v", " ").split())
 
 
 def _all_reduce() -> None:

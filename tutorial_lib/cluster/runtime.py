@@ -104,14 +104,15 @@ class ClusterFolder:
         """What runs here."""
         return ClusterRecord(**_read_json(self.path / "cluster.json"))
 
-    def report(self, rank: int, stage: str) -> None:
+    def report(self, rank: int, stage: str, mpi: str = "") -> None:
         """Note how far a rank's process has come; called by it.
 
         Args:
             rank: Its rank, as its launcher says.
             stage: For a reader: "importing", "starting MPI" ...
+            mpi: The MPI library of mpi4py, once known.
         """
-        note = {"rank": rank, "pid": os.getpid(), "stage": stage}
+        note = {"rank": rank, "pid": os.getpid(), "stage": stage, "mpi": mpi}
         _write_json(self.path / "ranks" / f"rank-{rank}.json", note)
 
     def reports(self) -> dict[int, dict[str, Any]]:

@@ -209,17 +209,15 @@ def _wait_until_ready(supervised: Supervised, line: LiveLine, deadline: float) -
                 _check(supervised, deadline, set(known))
                 time.sleep(POLL_S)
         left_s = max(1.0, deadline - time.monotonic())
-        engines, information = join(client, known, supervised.why_dead, left_s)
-    except BaseException as error:
+        try:
+            engines, information = join(client, known, supervised.why_dead, left_s)
+        except MpiError as error:
+            raise MpiError(f"{error}; {_both_mpis(supervised)}") from None
+        except ClusterError as error:
+            raise StartError(_explain(supervised, str(error), None)) from error
+    except BaseException:
         if client is not None:
             client.close(linger=0)
-        if isinstance(error, MpiError):
-            raise MpiError(
-                f"{error}; they were started by {supervised.record.engines_command[0]}, which is "
-                f"{supervised.record.mpi}. mpiexec and mpi4py must belong to the same MPI"
-            ) from None
-        if isinstance(error, ClusterError) and not isinstance(error, StartError):
-            raise StartError(_explain(supervised, str(error), None)) from error
         raise
 
     def close() -> None:
@@ -239,16 +237,39 @@ def _wait_until_ready(supervised: Supervised, line: LiveLine, deadline: float) -
 
 def _check(supervised: Supervised, deadline: float, known: set[int]) -> None:
     """Raise when starting has failed or takes too long."""
+    if not (reason := _why_failed(supervised, deadline, known)):
+        return
+    library = next((note["mpi"] for note in _reports(supervised).values() if note["mpi"]), "")
+    if mpi_flavour.are_foreign(supervised.record.mpi, library):
+        raise MpiError(_explain(supervised, f"{reason}. {_both_mpis(supervised)}", known))
+    raise StartError(_explain(supervised, reason, known))
+
+
+def _why_failed(supervised: Supervised, deadline: float, known: set[int]) -> str:
+    """Why starting has failed, or "" when it has not."""
     if news := supervised.told("ranks ended"):
-        raise StartError(_explain(supervised, f"mpiexec ended with {news['status']}", known))
+        return f"mpiexec ended with {news['status']}"
     if reason := supervised.why_dead():
-        raise StartError(_explain(supervised, reason, known))
+        return reason
     for rank, report in supervised.folder.reports().items():
         # MPI itself may not notice: the other ranks wait for this one.
         if rank not in known and not _is_running(report["pid"]):
-            raise StartError(_explain(supervised, f"rank {rank}'s process has ended", known))
-    if time.monotonic() > deadline:
-        raise StartError(_explain(supervised, "it took too long", known))
+            return f"rank {rank}'s process has ended"
+    return "it took too long" if time.monotonic() > deadline else ""
+
+
+def _both_mpis(supervised: Supervised) -> str:
+    libraries = {note["mpi"] for note in _reports(supervised).values() if note["mpi"]}
+    return (
+        f"{supervised.record.engines_command[0]} is {supervised.record.mpi}, and mpi4py uses "
+        f"{' and '.join(sorted(libraries))}: both must belong to the same MPI"
+    )
+
+
+def _reports(supervised: Supervised) -> dict[int, dict[str, Any]]:
+    """How far the ranks have come; from the supervisor once it has removed the folder."""
+    told = supervised.told("ending").get("reports", {})
+    return {int(rank): note for rank, note in told.items()} or supervised.folder.reports()
 
 
 def _is_running(pid: int) -> bool:
@@ -265,8 +286,7 @@ def _explain(supervised: Supervised, reason: str, known: set[int] | None) -> str
     """
     folder, record = supervised.folder, supervised.record
     logs = supervised.told("ending").get("logs") or folder.log_tails()
-    told = supervised.told("ending").get("reports", {})
-    reports = {int(rank): report for rank, report in told.items()} or folder.reports()
+    reports = _reports(supervised)
     missing = [rank for rank in range(record.n) if rank not in (known or ())]
     came_up = f"{len(known)} of {count(record.n)} came up: " if known is not None else ""
     parts = [f"{came_up}{reason}"]

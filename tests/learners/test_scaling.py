@@ -14,9 +14,15 @@ def test_factors_for_four_ranks(scaling, factor):
     assert scaling_factor(scaling, 1) == 1
 
 
-def test_another_rule_is_refused():
-    with pytest.raises(ValueError, match="'linear', 'sqrt' or 'off', got 'cubic'"):
-        scaling_factor("cubic", 4)
+def test_a_number_is_the_factor_itself():
+    assert scaling_factor(3, 4) == 3
+    assert scaling_factor(1.0, 4) == 1
+
+
+@pytest.mark.parametrize("scaling", ["cubic", 0.0, -1])
+def test_another_rule_is_refused(scaling):
+    with pytest.raises(ValueError, match=f"'linear', 'sqrt' or 'off', not {scaling!r}"):
+        scaling_factor(scaling, 4)
 
 
 def test_warm_up_goes_in_equal_steps_from_1_to_the_factor():

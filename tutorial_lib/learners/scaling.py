@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Literal
 
-Scaling = bool | Literal["linear", "sqrt", "off"]
+Scaling = bool | float | Literal["linear", "sqrt", "off"]
 
 
 def scaling_factor(scaling: Scaling, world_size: int) -> float:
@@ -20,6 +20,7 @@ def scaling_factor(scaling: Scaling, world_size: int) -> float:
       gradient's typical size, so that the noise of a step grows with the rate itself and shrinks
       with the root of the minibatch; also the careful choice for very large minibatches.
     - ``False`` or ``"off"``: 1. For a global minibatch that was already counted in the rate.
+    - A number: that factor.
 
     Args:
         scaling: The rule.
@@ -29,7 +30,7 @@ def scaling_factor(scaling: Scaling, world_size: int) -> float:
         The factor.
 
     Raises:
-        ValueError: Another rule; take one of these.
+        ValueError: Another rule, or a factor that isn't positive; take one of these.
 
     **Source:** Goyal et al., arXiv 1706.02677 (linear); Krizhevsky, arXiv 1404.5997, and Malladi
     et al., arXiv 2205.10287 (square root). TensorLayer's ``scaling_learning_rate`` is linear.
@@ -41,7 +42,11 @@ def scaling_factor(scaling: Scaling, world_size: int) -> float:
             return math.sqrt(world_size)
         case False | "off":
             return 1.0
-    raise ValueError(f"scaling is True, False, 'linear', 'sqrt' or 'off', got {scaling!r}")
+        case int() | float() if scaling > 0:
+            return float(scaling)
+    raise ValueError(
+        f"scaling is a factor, True, False, 'linear', 'sqrt' or 'off', not {scaling!r}"
+    )
 
 
 def warm_up(factor: float, num_steps: int) -> Callable[[int], float]:

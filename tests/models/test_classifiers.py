@@ -75,6 +75,21 @@ def test_a_softmax_classifier_starts_with_equal_chances():
     torch.testing.assert_close(classification_losses(logits, y), torch.full((4,), 10.0).log())
 
 
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        (torch.bfloat16, torch.float32),
+        (torch.float32, torch.float32),
+        (torch.float64, torch.float64),
+    ],
+)
+def test_losses_have_the_precision_of_the_logits_but_float32_at_least(dtype, expected):
+    assert (
+        classification_losses(torch.zeros(2, 10, dtype=dtype), torch.zeros(2).long()).dtype
+        is expected
+    )
+
+
 def test_correct_tells_for_each_sample():
     logits = torch.eye(3)
     assert correct(logits, torch.tensor([0, 2, 2])).tolist() == [1, 0, 1]

@@ -132,8 +132,9 @@ def correct(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def classification_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy per sample, (n,), in float32 also where the logits are not."""
-    return F.cross_entropy(logits.float(), labels, reduction="none")
+    """Cross-entropy per sample, (n,), in float32 where the logits have fewer bits."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(logits, labels, reduction="none")
 
 
 def count_parameters(model: nn.Module) -> int:

@@ -37,7 +37,6 @@ from tutorial_lib.training.evaluation import Measured
 from tutorial_lib.training.fit import Trainer
 from tutorial_lib.training.fit_criterion import TrainingFunc
 
-LEARNING_RATE = 1e-4
 WEIGHT_PENALTY = 0.004  # on half the squared weights of the two hidden dense layers
 
 
@@ -51,6 +50,7 @@ class CifarConfig:
         seed: Of weights, order and augmentation.
         initialization: See ``models.classifiers.CifarCnn``.
         scaling: Of the learning rate; see ``learners.scaling.scaling_factor``.
+        learning_rate: Of Adam, before scaling.
         weight_penalty: Weight of the L2 term.
         is_augmented: Whether pictures are changed at random; else the central crop is taken.
         autocast: Type for matrix products; None for float32.
@@ -62,6 +62,7 @@ class CifarConfig:
     seed: int = 0
     initialization: Initialization = "tensorlayer"
     scaling: Scaling = True
+    learning_rate: float = 1e-4
     weight_penalty: float = WEIGHT_PENALTY
     is_augmented: bool = True
     autocast: torch.dtype | None = None
@@ -114,7 +115,7 @@ def cifar10_trainer(dataset: Dataset, config: CifarConfig | None = None, **optio
         dataset.train,
         build_training(model, config.weight_penalty),
         torch.optim.Adam,
-        {"lr": LEARNING_RATE},
+        {"lr": config.learning_rate},
         batch_size=config.batch_size,
         prefetch_size=2,
         scaling_learning_rate=config.scaling,

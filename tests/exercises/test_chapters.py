@@ -1,5 +1,7 @@
 """Each chapter's checks tell the mistakes they were written for."""
 
+import statistics
+
 import pytest
 import torch
 
@@ -9,6 +11,32 @@ from tutorial_lib.exercises.verdict import verdict
 def remainder_to_the_last(size, world_size, rank):
     share = size // world_size
     return rank * share, size if rank == world_size - 1 else (rank + 1) * share
+
+
+def share(n, world_size, rank):
+    return n // world_size + (rank < n % world_size)
+
+
+def scale_in_place(optimizer_args, world_size):
+    optimizer_args["lr"] *= world_size
+    return optimizer_args
+
+
+class Eager:
+    """Counts a step when it is looked at."""
+
+    def __init__(self, batches):
+        self.batches, self.steps = iter(batches), 0
+
+    def train_on_batch(self):
+        self.steps += 1
+        return next(self.batches)
+
+    @property
+    def global_step(self):
+        self.steps += self.steps > 0 and hasattr(self, "seen")
+        self.seen = True
+        return self.steps
 
 
 @pytest.mark.parametrize(
@@ -27,6 +55,29 @@ def remainder_to_the_last(size, world_size, rank):
             lambda start, stop, steps: start + torch.zeros(steps, 1),
             "2 steps, row 1: at [0]",
         ),
+        ("11.1", lambda n, size: n // size, "inf // n is nan"),
+        (
+            "11.2",
+            lambda ranks: statistics.fmean(statistics.fmean(m for m, _ in r) for r in ranks if r),
+            "This is the mean of the means",
+        ),
+        (
+            "11.3",
+            lambda n, size, rank, batch: [batch] * (share(n, size, rank) // batch),
+            "23 samples, 2 ranks with 4 each: the ranks take [3, 2] steps, and one would wait",
+        ),
+        ("11.4", scale_in_place, "the caller's dictionary was changed: {'lr': 1.0"),
+        (
+            "12.1",
+            lambda x, r, size, rank, augment: augment(x, r)[rank * 5 : rank * 5 + 5],
+            "10 pictures, rank 0 of 1: 10 pictures were augmented and 5 returned",
+        ),
+        (
+            "12.2",
+            lambda prepare, count, ahead: map(prepare, range(count)),
+            "0 others were prepared",
+        ),
+        ("12.3", Eager, "global_step after one step, read again and again: expected 1, found 2"),
     ],
 )
 def test_mistake_is_told(name, answer, told):

@@ -64,7 +64,8 @@ def test_an_empty_minibatch_is_skipped(model):
     assert not trainer.train_minibatch(torch.empty(0, 4))
     assert torch.equal(before, model.weight)
     assert trainer.previous_minibatch_sample_count == 0
-    assert trainer.previous_minibatch_loss_average != trainer.previous_minibatch_loss_average
+    with pytest.raises(RuntimeError, match="the minibatch was empty"):
+        trainer.previous_minibatch_loss_average  # noqa: B018
     assert trainer.total_number_of_samples_seen == 0
 
 

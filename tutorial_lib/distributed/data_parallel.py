@@ -63,6 +63,19 @@ def sum_gradients(state: object, bucket: dist.GradBucket) -> torch.futures.Futur
     return summed
 
 
+@torch.no_grad()
+def start_equal(model: nn.Module) -> None:
+    """Copy rank 0's weights and buffers to all ranks; ``data_parallel`` does it by itself.
+
+    Args:
+        model: A plain module.
+
+    **Distributed:** collective.
+    """
+    for tensor in model.state_dict().values():
+        dist.broadcast(tensor, 0)
+
+
 def unwrap(model: nn.Module) -> nn.Module:
     """The plain module inside a data-parallel wrapper, or the module itself."""
     return model.module if isinstance(model, DistributedDataParallel) else model

@@ -12,10 +12,15 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from tutorial_lib.distributed.data_parallel import data_parallel
-from tutorial_lib.learners.data_parallel import DistributedLearner
+from tutorial_lib.distributed.data_parallel import data_parallel, start_equal
+from tutorial_lib.learners.distributed_learner import (
+    DistributedLearner,
+    check_learners,
+    gradient_hook,
+    metric_aggregator,
+)
 from tutorial_lib.learners.learner import Learner
-from tutorial_lib.training.progress import ProgressPrinter
+from tutorial_lib.training.progress_writer import ProgressWriter
 
 # (n_local,) losses, or such losses and a metric of the same shape, or several by name
 PerSample = (
@@ -32,7 +37,7 @@ _LOSS, _SAMPLES = "loss per sample", "number of samples"
 class Trainer:
     """Trains one model by one criterion, alone or on all ranks at once.
 
-    The model is a plain module. With a distributed learner in a session of several ranks it is
+    The model is a plain module. With a data-parallel learner in a session of several ranks it is
     wrapped so that gradients are **summed** over the ranks, and the learner is told how many
     samples that sum covers; so N ranks with b samples each do the update of one rank with N * b.
 
@@ -41,12 +46,13 @@ class Trainer:
         criterion: ``criterion(model, *args)`` returns one loss per sample, (n_local,), or the
             losses and a metric per sample, or the losses and a dict of metrics, which has the
             same names on all ranks. It must call the model it is given, exactly once.
-        parameter_learners: A learner or several; no parameter in two of them.
+        parameter_learners: A learner or several; no parameter in two of them. Of several
+            distributed ones, one must be marked by ``set_as_metric_aggregator()``.
         progress_writers: Told of every minibatch.
 
     Raises:
-        ValueError: A parameter belongs to two learners or is not the model's; a distributed
-            learner is mixed with a local one.
+        ValueError: A parameter belongs to two learners or is not the model's, or the learners
+            can't train together: the message says what to change.
 
     **Distributed:** collective when a learner is distributed.
 
@@ -58,7 +64,7 @@ class Trainer:
         model: nn.Module,
         criterion: Criterion,
         parameter_learners: Learner | DistributedLearner | Sequence[Learner | DistributedLearner],
-        progress_writers: Iterable[ProgressPrinter] = (),
+        progress_writers: Iterable[ProgressWriter] = (),
     ) -> None:
         # In this process, numbers below 1e-38 count as zero from now on: a processor may take a
         # hundred times as long for each, and a sure discriminator's gradients are full of them.
@@ -73,15 +79,19 @@ class Trainer:
         self._loss_sum = 0.0  # of the last minibatch, and so are the following
         self._samples = 0
         self.previous_minibatch_metric_sums: dict[str, float] = {}
-        self._model = model
+        self._samples_at_last_sync = 0
         self._check_parameters()
-        self._distributed = [
+        check_learners(self.parameter_learners)
+        distributed = [
             learner
             for learner in self.parameter_learners
             if isinstance(learner, DistributedLearner) and learner.is_distributed
         ]
-        if self._distributed:
-            self._model = data_parallel(model, self._distributed[0].comm_hook)
+        self._model = model
+        if any(learner.sums_gradients for learner in distributed):
+            self._model = data_parallel(model, gradient_hook(distributed))
+        elif distributed:
+            start_equal(model)
 
     def train_minibatch(self, *args: Any) -> bool:
         """Train on one minibatch: this rank's part of it.
@@ -112,52 +122,86 @@ class Trainer:
 
         **Distributed:** as ``train_minibatch``.
         """
+        aggregator = metric_aggregator(self.parameter_learners)
+        are_summed = [_is_synchronizing(learner) for learner in self.parameter_learners]
+        is_sum_reported = aggregator is not None and aggregator.is_synchronizing
         for learner in self.parameter_learners:
             for parameter in learner.parameters:
                 parameter.grad = None
-        sums = None
+        own, summing = None, None
         for number, args in enumerate(pieces, 1):
             is_last = number == len(pieces)
-            with _alone(self._model) if not is_last else nullcontext():
+            with nullcontext() if is_last else _alone(self._model):
                 losses, metrics = _as_metrics(self.criterion(self._model, *args))
-                own = torch.stack([value.detach().sum().double() for value in metrics.values()])
-                sums = own if sums is None else sums + own
-                if is_last and self._distributed:
+                sums = torch.stack([value.detach().sum().double() for value in metrics.values()])
+                own = sums if own is None else own + sums
+                if is_last and any(are_summed):
                     # Starts now and travels while backward computes.
-                    summing = dist.all_reduce(sums, async_op=True)
+                    everyones = own.clone()
+                    summing = dist.all_reduce(everyones, async_op=True)
                 losses.sum().backward()
-        assert sums is not None
-        if self._distributed:
-            assert summing is not None  # only a rank outside the group gets no work
+        assert own is not None
+        mine = all_ranks = dict(zip(metrics, own.tolist(), strict=True))
+        if summing is not None:
             summing.wait()
-        named = dict(zip(metrics, sums.tolist(), strict=True))
-        self._loss_sum, self._samples = named.pop(_LOSS), int(named.pop(_SAMPLES))
-        self.previous_minibatch_metric_sums = named
-        if self._samples == 0:
-            return False
-        updated = [learner.update(self._samples) for learner in self.parameter_learners]
-        self.total_number_of_samples_seen += self._samples
+            all_ranks = dict(zip(metrics, everyones.tolist(), strict=True))
         for writer in self.progress_writers:
-            writer.update(self._samples, self._loss_sum, named.get(METRIC))
+            writer.log_learning_rate(*self.parameter_learners)
+        updated = [
+            _update(learner, int((all_ranks if is_summed else mine)[_SAMPLES]))
+            for learner, is_summed in zip(self.parameter_learners, are_summed, strict=True)
+        ]
+        self._note(all_ranks if is_sum_reported else mine, is_sum_reported, aggregator)
         return any(updated)
+
+    def _note(
+        self, sums: dict[str, float], is_summed: bool, aggregator: DistributedLearner | None
+    ) -> None:
+        """Remember a minibatch and tell the progress writers of it."""
+        metrics = dict(sums)
+        self._loss_sum, self._samples = metrics.pop(_LOSS), int(metrics.pop(_SAMPLES))
+        self.previous_minibatch_metric_sums = metrics
+        expected = self.total_number_of_samples_seen + self._samples
+        seen = aggregator.total_number_of_samples_seen if aggregator else expected
+        self.total_number_of_samples_seen = seen
+        # A learner that sums no gradients has met the others when its total jumps to theirs.
+        is_synchronized = is_summed or seen != expected
+        for writer in self.progress_writers:
+            if is_synchronized:
+                writer.update_distributed(seen - self._samples_at_last_sync)
+            writer.update(self._samples, self._loss_sum, metrics.get(METRIC))
+        if is_synchronized:
+            self._samples_at_last_sync = seen
 
     @property
     def previous_minibatch_sample_count(self) -> int:
-        """Samples of the last minibatch; of all ranks when a learner is distributed."""
+        """Samples of the last minibatch; of all ranks when a learner sums over them."""
         return self._samples
 
     @property
     def previous_minibatch_loss_average(self) -> float:
-        """Mean loss per sample of the last minibatch, before its update; nan if it was empty."""
+        """Mean loss per sample of the last minibatch, before its update.
+
+        Raises:
+            RuntimeError: There was none, or it had no sample; ask for the count first.
+        """
         return self._average(self._loss_sum)
 
     @property
     def previous_minibatch_evaluation_average(self) -> float:
-        """Mean metric per sample of the last minibatch, before its update; nan without one."""
+        """Mean metric per sample of the last minibatch, before its update; nan without one.
+
+        Raises:
+            RuntimeError: There was none, or it had no sample; ask for the count first.
+        """
         return self._average(self.previous_minibatch_metric_sums.get(METRIC, math.nan))
 
     def _average(self, total: float) -> float:
-        return total / self._samples if self._samples else math.nan
+        if self._samples == 0:
+            raise RuntimeError(
+                "There was no preceding call to TrainMinibatch or the minibatch was empty."
+            )
+        return total / self._samples
 
     def summarize_training_progress(self) -> None:
         """Let the progress writers print their summary and start afresh."""
@@ -180,12 +224,17 @@ class Trainer:
                         "give each parameter to one"
                     )
                 taken.add(id(parameter))
-        kinds = {isinstance(learner, DistributedLearner) for learner in self.parameter_learners}
-        if len(kinds) > 1:
-            raise ValueError(
-                "Cannot use a non-distributed learner for some parameters together with a "
-                "distributed learner for other parameters, in a single Trainer."
-            )
+
+
+def _is_synchronizing(learner: Learner | DistributedLearner) -> bool:
+    return isinstance(learner, DistributedLearner) and learner.is_synchronizing
+
+
+def _update(learner: Learner | DistributedLearner, samples: int) -> bool:
+    """Update; a distributed learner must hear of an empty minibatch too."""
+    if samples == 0 and isinstance(learner, Learner):
+        return False
+    return learner.update(samples)
 
 
 def _alone(model: nn.Module) -> AbstractContextManager[None]:

@@ -5,12 +5,14 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
 
+from tutorial_lib.models.gan import Discriminator
 from tutorial_lib.models.matrix_product import matrix_product, matrix_product_state
 from tutorial_lib.training.basic_gan import BasicGan, GanConfig, frozen, train_gan
 from tutorial_lib.training.checkpoint import load_generator
@@ -214,3 +216,24 @@ def test_a_replay_pins_the_matrix_product(config, library):
     with matrix_product("auto"):
         BasicGan(config, is_verbose=False)
         assert matrix_product_state()["library"] == library
+
+
+def test_bfloat16_products_leave_weights_and_losses_in_float32():
+    config = GanConfig(num_minibatches=10, minibatch_size=256)
+    full = train_gan(config, is_verbose=False)
+    half = train_gan(replace(config, autocast=torch.bfloat16), is_verbose=False)
+    assert {p.dtype for p in half.generator.parameters()} == {torch.float32}
+    for one, other in zip(full.losses, half.losses, strict=True):
+        assert one.loss_average == pytest.approx(other.loss_average, rel=0.02)
+    assert full.losses != half.losses
+
+
+def test_bfloat16_does_not_round_a_sure_discriminators_probability():
+    torch.manual_seed(0)
+    discriminator = Discriminator()
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        discriminator.output.bias.fill_(6)
+        probabilities = discriminator(torch.rand(64, 784) * 2 - 1)
+    assert probabilities.dtype == torch.float32
+    assert probabilities.unique().numel() > 16
+    assert probabilities.max() < 1

@@ -76,7 +76,7 @@ class Discriminator(nn.Module):
     def __init__(self, seed: int = 2) -> None:
         super().__init__()
         self.hidden = Linear(IMAGE_SIZE, HIDDEN_SIZE, activation="relu")
-        self.output = Linear(HIDDEN_SIZE, 1, activation="sigmoid")
+        self.output = Linear(HIDDEN_SIZE, 1)
         _initialise(self, seed)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -89,8 +89,9 @@ class Discriminator(nn.Module):
             (n, 1), probabilities.
         """
         hidden = self.hidden(images)  # (n, 128), relu
-        probabilities: torch.Tensor = self.output(hidden)  # (n, 1), sigmoid
-        return probabilities
+        logits = self.output(hidden)  # (n, 1)
+        # Under autocast the products are in fewer bits, where 0.997 and 1 would be the same.
+        return torch.sigmoid(logits.to(self.output.weight.dtype))
 
 
 def _initialise(network: nn.Module, seed: int) -> None:

@@ -279,3 +279,12 @@ def test_process_group_is_open_in_the_first_cell(interrupt_after: object) -> Non
             0: 0,
             1: 1,
         }
+        failing = "if dist.get_rank() == 1: raise ValueError('root')\ndist.all_reduce(x)"
+        for _ in range(2):  # the one rank has begun a collective that the other never will
+            with pytest.raises(CellError, match="rank 1: ValueError: root") as caught:
+                ranks.run(failing)
+            assert caught.value.others == ["rank 0 was interrupted (line 2)."]
+        interrupt_after(1.0)  # type: ignore[operator]
+        with pytest.raises(KeyboardInterrupt):
+            ranks.run("if dist.get_rank() == 0: dist.all_reduce(x)\nimport time; time.sleep(60)")
+        assert ranks.run("y = torch.ones(1)\ndist.all_reduce(y)\ny.item()") == {0: 2.0, 1: 2.0}

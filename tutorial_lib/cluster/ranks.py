@@ -14,6 +14,7 @@ from tutorial_lib.cluster.rank_call import OnOutput, RankCall, ignore
 from tutorial_lib.cluster.rank_table import RankRow, RankTable, State
 from tutorial_lib.cluster.relay import Relay
 from tutorial_lib.cluster.values import decode
+from tutorial_lib.cluster.verdict import fates, raise_root_cause
 
 _open: list[Ranks] = []
 
@@ -32,6 +33,7 @@ class Ranks:
         self._connection = connection
         self._unfinished: list[RankCall] = []
         self._set_up: RankCall | None = None
+        self._may_be_out_of_step = False
         self.is_open = True
         if process_group:
             # Sent and not waited for: the ranks import torch while the reader reads on.
@@ -181,6 +183,7 @@ class Ranks:
     ) -> dict[int, Any]:
         chosen = self._choose(ranks)
         self._finish_set_up()
+        self._get_in_step()
         relay = Relay(chosen)
         call = self._call(chosen, relay.take)
         try:
@@ -200,15 +203,17 @@ class Ranks:
                 call.send(*work)
             call.wait()
         except KeyboardInterrupt as interrupt:
+            self._may_be_out_of_step = True
             # The reader need not see the way of the interrupt through this library.
-            shown = ["KeyboardInterrupt", *_fates(call, None)]
+            shown = ["KeyboardInterrupt", *fates(call)]
             interrupt._render_traceback_ = lambda: shown  # type: ignore[attr-defined]
             raise
         finally:
             if call.pending:
                 call.on_output = ignore
                 self._unfinished.append(call)
-        self._raise_root_cause(call)
+        self._may_be_out_of_step |= any(a["status"] != "ok" for a in call.answers.values())
+        raise_root_cause(call, self._connection.cause_of_death)
 
     def _finish_set_up(self) -> None:
         """Wait for the process group, once, before the first work that can need it."""
@@ -216,6 +221,17 @@ class Ranks:
             self._set_up.wait()  # when this is interrupted, the next work waits again
             call, self._set_up = self._set_up, None
             self._wait(call)
+
+    def _get_in_step(self) -> None:
+        """After a failure, renew the process group: some ranks may have begun a collective."""
+        if not self._may_be_out_of_step or self._stuck() or self._dead():
+            return
+        self._may_be_out_of_step = False
+        everyone = list(self.engines)
+        asking = self._call(everyone)
+        self._wait(asking, readiness.has_groups)
+        if all(decode(asking.answers[rank]) for rank in everyone):
+            self._wait(self._call(everyone), readiness.renew_groups)
 
     def _choose(self, ranks: Iterable[int] | None) -> list[int]:
         """The wanted ranks in order, all of them alive and free."""
@@ -244,25 +260,6 @@ class Ranks:
             call.collect()
         self._unfinished = [call for call in self._unfinished if call.pending]
 
-    def _raise_root_cause(self, call: RankCall) -> None:
-        """Raise the cause of all failures, if there are any."""
-        failed = {rank: a for rank, a in call.answers.items() if a["status"] != "ok"}
-        if not failed:
-            if call.pending:
-                raise BusyRankError(f"rank {call.pending[0]} did not answer")
-            return
-        root = min(failed, key=lambda rank: _order(failed[rank]))
-        cause = failed[root]
-        if "is_cluster" in cause:
-            raise DeadRankError(f"{cause['message']}: {AGAIN}")
-        if cause["status"] == "dead":
-            why = self._connection.cause_of_death(root) or cause["message"]
-            raise DeadRankError(f"rank {root} has died ({why}): {AGAIN}")
-        if cause["is_interrupt"]:
-            raise KeyboardInterrupt(f"rank {root} was interrupted{_at_line(cause)}")
-        message = f"{cause['message']}{_at_line(cause)}"
-        raise CellError(root, cause["name"], message, cause["traceback"], _fates(call, root))
-
 
 def current() -> Ranks:
     """The ranks of the cluster that was started last and is open.
@@ -278,30 +275,3 @@ def current() -> Ranks:
 def count(n: int) -> str:
     """So many ranks, in words."""
     return "1 rank" if n == 1 else f"{n} ranks"
-
-
-def _order(answer: Mapping[str, Any]) -> tuple[bool, bool, float]:
-    """Sorts causes before consequences: deaths, then errors in order of time, then interrupts."""
-    return answer["is_interrupt"], answer["status"] != "dead", answer["time"]
-
-
-def _at_line(answer: Mapping[str, Any]) -> str:
-    return f" (line {answer['line']})" if answer["line"] else ""
-
-
-def _fates(call: RankCall, root: int | None) -> list[str]:
-    """What came of the ranks, but for those that were done and the root cause, a line each."""
-    fates = []
-    for rank in call.engines:
-        answer = call.answers.get(rank)
-        if answer is None:
-            fates.append(f"rank {rank} could not be interrupted.")
-        elif rank == root or answer["status"] == "ok":
-            continue
-        elif answer["is_interrupt"]:
-            fates.append(f"rank {rank} was interrupted{_at_line(answer)}.")
-        elif answer["status"] == "dead":
-            fates.append(f"rank {rank} has died.")
-        else:
-            fates.append(f"rank {rank}: {answer['name']}: {answer['message']}{_at_line(answer)}")
-    return fates

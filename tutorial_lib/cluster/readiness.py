@@ -79,6 +79,20 @@ def open_session() -> Answer:
     return answer(work)
 
 
+def has_groups() -> Answer:
+    """Whether this rank has process groups that can be renewed."""
+    backend = sys.modules.get("tutorial_lib.distributed.mpi_backend")
+    return answer(lambda: backend is not None and bool(backend.groups()))
+
+
+def renew_groups() -> Answer:
+    """Give this rank's process groups new communicators, after one of the ranks has failed.
+
+    **Distributed:** collective over all ranks, which all have groups.
+    """
+    return answer(sys.modules["tutorial_lib.distributed.mpi_backend"].renew)
+
+
 def threads(local_ranks: int) -> int:
     """How many threads this rank's numerical libraries use.
 

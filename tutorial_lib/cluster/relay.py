@@ -42,7 +42,7 @@ class Relay:
             return
         if not self._is_named:
             self._is_named = True
-            _show_heading(rank, message)
+            message = _with_heading(rank, message)
         show(message)
 
     def finish(self) -> None:
@@ -54,7 +54,7 @@ class Relay:
                     text = _OVERWRITTEN.sub("", "".join(message["content"]["text"]))
                     message["content"]["text"] = text if text.endswith("\n") else f"{text}\n"
                 if (stream := _stream(message)) != last_stream:
-                    _show_heading(rank, message)
+                    message = _with_heading(rank, message)
                     last_stream = stream
                 show(message)
             messages.clear()
@@ -114,8 +114,13 @@ def _keep(messages: list[Message], message: Message) -> None:
         messages.append({"msg_type": kind, "content": content})
 
 
-def _show_heading(rank: int, message: Message) -> None:
-    show({"msg_type": "stream", "content": {"name": _stream(message), "text": f"[rank {rank}]\n"}})
+def _with_heading(rank: int, message: Message) -> Message:
+    """Name the rank in front of its output: in one piece with text, else on a line of its own."""
+    heading, content = f"[rank {rank}]\n", message["content"]
+    if message["msg_type"] == "stream":
+        return {"msg_type": "stream", "content": {**content, "text": heading + content["text"]}}
+    show({"msg_type": "stream", "content": {"name": "stdout", "text": heading}})
+    return message
 
 
 def _stream(message: Message) -> str:

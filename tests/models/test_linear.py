@@ -129,6 +129,19 @@ def test_a_gradient_without_memory_of_its_own(library: str) -> None:
 
 
 @pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+@pytest.mark.parametrize("library", products.NAMES)
+def test_what_is_not_a_number_stays_so(library: str, activation: str | None) -> None:
+    layer = Linear(784, 128, activation=activation)
+    x = torch.randn(512, 784)
+    x[3, 5] = torch.nan
+    x[4] = 1e30
+    with matrix_product(library):
+        y = layer(x)
+    assert y[3].isnan().all()
+    assert not y[torch.arange(512) != 3].isnan().any()
+
+
+@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
 def test_gradcheck(activation: str | None) -> None:
     torch.manual_seed(0)
     layer = Linear(4, 3, activation=activation, dtype=torch.float64)
@@ -202,6 +215,7 @@ def test_whatever_looks_inside_gets_torchs_own_operations(
         with torch.autograd.forward_ad.dual_level():
             layer(torch.autograd.forward_ad.make_dual(x, x))
         torch.jit.trace(layer, x, check_trace=False)
+        torch.compile(layer, backend="eager", fullgraph=True)(x)
         layer.to("meta")(x.to("meta"))
 
 

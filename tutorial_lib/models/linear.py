@@ -125,8 +125,9 @@ def _is_choosable(x: torch.Tensor, weight: torch.Tensor) -> bool:
     function transforms (vmap, jvp), forward-mode derivatives, tensor subclasses.
     """
     return (
-        chooser.library != "mkl"
+        not torch.compiler.is_compiling()
         and not torch._C._is_tracing()
+        and chooser.library != "mkl"
         and type(x) is torch.Tensor
         and type(weight) in (torch.Tensor, nn.Parameter)
         and x.dtype == weight.dtype == torch.float32
@@ -139,7 +140,6 @@ def _is_choosable(x: torch.Tensor, weight: torch.Tensor) -> bool:
         and weight.is_contiguous()
         and bool(torch.backends.mkldnn.enabled)
         and not torch.is_autocast_enabled("cpu")
-        and not torch.compiler.is_compiling()
         and not torch._C._are_functorch_transforms_active()
         and torch.autograd.forward_ad._current_level < 0
     )

@@ -78,6 +78,8 @@ class OneDnn:
         x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None
     ) -> torch.Tensor:
         """As ``Mkl.forward``."""
+        if activation == "relu":  # oneDNN's would turn NaN into 0, and hide a training gone wrong
+            return _onednn_linear(x, weight, bias).relu_()
         return _onednn_linear(x, weight, bias, activation or "none")
 
     @staticmethod
@@ -113,17 +115,19 @@ def has_onednn() -> bool:
     The operator is internal to torch, so its presence is no promise.
     """
     stream = torch.Generator().manual_seed(0)
-    x = torch.randn(8, 16, generator=stream)
-    weight = torch.randn(4, 16, generator=stream)
-    bias = torch.randn(4, generator=stream)
+    x, weight, bias, wide, narrow = (
+        torch.randn(shape, generator=stream) for shape in ((8, 16), (4, 16), (4,), (8, 32), (8, 4))
+    )
+    products: list[tuple[str, tuple[Any, ...]]] = [
+        *(("forward", (x, weight, bias, activation)) for activation in (None, *ACTIVATIONS)),
+        ("grad_input", (narrow, weight)),
+        ("grad_weight", (narrow, x)),
+        ("grad_weight", (wide, x)),
+    ]
     try:
         return all(
-            torch.allclose(
-                OneDnn.forward(x, weight, bias, activation),
-                Mkl.forward(x, weight, bias, activation),
-                atol=1e-5,
-            )
-            for activation in (None, *ACTIVATIONS)
+            torch.allclose(compute("onednn", *product), compute("mkl", *product), atol=1e-5)
+            for product in products
         )
     except (AttributeError, RuntimeError):
         return False

@@ -38,6 +38,8 @@ from tutorial_lib.training.gan import (
 )
 from tutorial_lib.training.samples import draw_samples
 
+BLOCK_SIZE = 10 * MINIBATCH_SIZE
+
 __all__ = [
     "LEARNING_RATE",
     "MOMENTUM",
@@ -116,6 +118,8 @@ def main(arguments: list[str] | None = None) -> None:
         is_cntk_replay=options.replay_cntk,
         matrix_product=options.matrix_product,
         autocast=torch.bfloat16 if options.bf16 else None,
+        num_quantization_bits=options.num_quantization_bits,
+        block_size=options.block_size if options.learner == "block_momentum" else None,
     )
     with session.script(options.backend) as ranks:
         try:
@@ -184,6 +188,26 @@ def _parser() -> argparse.ArgumentParser:
         "--matrix-product",
         choices=NAMES,
         help="library that multiplies matrices (default: the faster one; a replay takes mkl)",
+    )
+    parser.add_argument(
+        "--learner",
+        choices=["data_parallel", "block_momentum"],
+        default="data_parallel",
+        help="sum gradients in every step, or let the ranks meet after every block",
+    )
+    parser.add_argument(
+        "--num-quantization-bits",
+        type=int,
+        choices=[1, 2, 4, 8, 16, 32],
+        default=32,
+        help="bits in which an element of a gradient travels (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--block-size",
+        type=_positive,
+        default=BLOCK_SIZE,
+        metavar="N",
+        help="samples of all ranks in a block of block momentum (default: %(default)s)",
     )
     parser.add_argument("--bf16", action="store_true", help="multiply matrices in bfloat16")
     parser.add_argument("--plot", metavar="FILE", help="write the 6x6 grid of samples as PNG")

@@ -15,9 +15,10 @@ from tutorial_lib.data.datasets import mnist
 from tutorial_lib.data.minibatch_source import Minibatch, MinibatchSource
 from tutorial_lib.data.noise import CntkNoise, NoiseSource
 from tutorial_lib.distributed import session
+from tutorial_lib.learners.block_momentum import block_momentum_distributed_learner
 from tutorial_lib.learners.data_parallel import data_parallel_distributed_learner
+from tutorial_lib.learners.distributed_learner import DistributedLearner
 from tutorial_lib.learners.fsadagrad import fsadagrad
-from tutorial_lib.learners.learner import Learner
 from tutorial_lib.learners.schedules import (
     learning_parameter_schedule_per_sample,
     momentum_schedule_per_sample,
@@ -63,6 +64,10 @@ class GanConfig:
         matrix_product: "auto", "mkl" or "onednn" for the whole process; None leaves it as it is
             ("auto", unless somebody chose), or takes "mkl" for a replay.
         autocast: Type for matrix products, such as ``torch.bfloat16``; None for ``dtype``.
+        num_quantization_bits: Bits in which an element of a gradient travels: 1, 2, 4, 8, 16, or
+            32 for all of them.
+        block_size: Samples after which ranks that train for themselves meet by block momentum;
+            None sums gradients in every step.
     """
 
     num_minibatches: int = NUM_MINIBATCHES["fast"]
@@ -74,6 +79,8 @@ class GanConfig:
     is_cntk_replay: bool = False
     matrix_product: str | None = None
     autocast: torch.dtype | None = None
+    num_quantization_bits: int = 32
+    block_size: int | None = None
 
     def frequency(self) -> int:
         """Generator updates between two progress lines."""
@@ -124,15 +131,26 @@ class BasicGan:
         self.d_trainer = Trainer(
             self.discriminator,
             self.d_criterion,
-            data_parallel_distributed_learner(_learner(self.discriminator)),
+            self._learner(self.discriminator),
             [ProgressPrinter(frequency * DISCRIMINATOR_STEPS)] if printers else [],
         )
         self.g_trainer = Trainer(
             self.generator,
             self.g_criterion,
-            data_parallel_distributed_learner(_learner(self.generator)),
+            self._learner(self.generator),
             [ProgressPrinter(frequency)] if printers else [],
         )
+
+    def _learner(self, network: nn.Module) -> DistributedLearner:
+        rule = fsadagrad(
+            network.parameters(),
+            lr=learning_parameter_schedule_per_sample(LEARNING_RATE),
+            momentum=momentum_schedule_per_sample(MOMENTUM),
+        )
+        if self.config.block_size is not None:
+            return block_momentum_distributed_learner(rule, self.config.block_size)
+        bits = self.config.num_quantization_bits
+        return data_parallel_distributed_learner(rule, num_quantization_bits=bits)
 
     def next_images(self) -> Minibatch:
         """This rank's part of the next minibatch of images. Every rank must call it."""
@@ -187,14 +205,6 @@ class BasicGan:
             updated = self.g_trainer.train_minibatch(self.next_noise())
         records.append(_record("G", self.g_trainer, updated))
         return records
-
-
-def _learner(network: nn.Module) -> Learner:
-    return fsadagrad(
-        network.parameters(),
-        lr=learning_parameter_schedule_per_sample(LEARNING_RATE),
-        momentum=momentum_schedule_per_sample(MOMENTUM),
-    )
 
 
 def _record(network: Literal["D", "G"], trainer: Trainer, is_updated: bool) -> LossRecord:

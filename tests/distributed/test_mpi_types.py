@@ -30,7 +30,7 @@ def test_only_what_mpi_cannot_work_in_is_copied():
 def test_a_large_tensor_is_reduced_in_pieces(monkeypatch):
     monkeypatch.setattr(mpi_types, "MAX_COUNT", 4)
     tensor = torch.arange(10, dtype=torch.int32)
-    specs = list(mpi_types.pieces(tensor, None))
+    specs = list(mpi_types.pieces(tensor))
     assert [count for _, count, _ in specs] == [4, 4, 2]
     assert b"".join(bytes(memory) for memory, _, _ in specs) == tensor.numpy().tobytes()
 

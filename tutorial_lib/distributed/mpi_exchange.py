@@ -9,7 +9,7 @@ import torch
 from mpi4py import MPI
 
 from tutorial_lib.distributed import mpi_types as types
-from tutorial_lib.distributed.mpi_operation import Operations, Part, flat, only, starts
+from tutorial_lib.distributed.mpi_operation import Operations, Part, flat, only
 from tutorial_lib.distributed.mpi_work import Work
 
 Tensors = Sequence[torch.Tensor]
@@ -31,9 +31,12 @@ class Exchange(Operations):
     def _copied(self, tensor: torch.Tensor, root: int) -> Part:
         is_root = root == self.rank()
         values = types.staged(tensor, filled=is_root)
+
+        def post(comm: MPI.Comm) -> list[MPI.Request]:
+            return [comm.Ibcast(piece, root) for piece in types.pieces(types.raw(values))]
+
         return Part(
-            lambda comm: comm.Ibcast(types.as_bytes(values), root),
-            None if is_root or values is tensor else lambda: types.unstage(values, tensor),
+            post, None if is_root or values is tensor else lambda: types.unstage(values, tensor)
         )
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
@@ -52,13 +55,12 @@ class Exchange(Operations):
         self._check_one_each(counts, tensor)
         mine = types.packed([tensor])
         everything = mine.new_empty(sum(counts))
-        where = types.spec(everything)
 
         def post(comm: MPI.Comm) -> MPI.Request:
             if len(set(counts)) == 1:
-                where[1] = counts[0]
+                where = [types.memory(everything), *types.spec(mine)[1:]]
                 return comm.Iallgather(types.spec(mine), where)
-            where[1] = (counts, starts(counts))
+            where = types.parts(everything, counts)
             return comm.Iallgatherv(types.spec(mine), where)
 
         return Part(post, lambda: types.unpack(everything, outputs))
@@ -100,8 +102,7 @@ class Exchange(Operations):
             mine = types.apart(mine, everything)
 
         def post(comm: MPI.Comm) -> MPI.Request:
-            where = types.spec(types.raw(everything))
-            where[1] = mine.numel()
+            where = [types.memory(everything), *types.spec(mine)[1:]]
             return comm.Iallgather(MPI.IN_PLACE if is_in_place else types.spec(mine), where)
 
         return Part(post, lambda: types.unstage(everything, output), (mine,))
@@ -118,9 +119,7 @@ class Exchange(Operations):
         everything = mine.new_empty(sum(counts))
 
         def post(comm: MPI.Comm) -> MPI.Request:
-            where = types.spec(everything)
-            where[1] = (counts, starts(counts))
-            return comm.Igatherv(types.spec(mine), where, root)
+            return comm.Igatherv(types.spec(mine), types.parts(everything, counts), root)
 
         part = Part(post, lambda: types.unpack(everything, targets))
         return self.begin("gather", inputs, [part], opts, root, targets)
@@ -141,8 +140,7 @@ class Exchange(Operations):
         everything = types.packed(sources)
 
         def post(comm: MPI.Comm) -> MPI.Request:
-            where = types.spec(everything)
-            where[1] = (counts, starts(counts))
+            where = types.parts(everything, counts)
             return comm.Iscatterv(where, types.spec(types.raw(mine)), root)
 
         part = Part(post, lambda: types.unstage(mine, output))
@@ -199,9 +197,6 @@ class Exchange(Operations):
             raise ValueError(f"{self.size()} ranks need {self.size()} inputs and outputs")
 
         def post(comm: MPI.Comm) -> MPI.Request:
-            outgoing, incoming = types.spec(source), types.spec(target)
-            outgoing[1] = (sent, starts(sent))
-            incoming[1] = (received, starts(received))
-            return comm.Ialltoallv(outgoing, incoming)
+            return comm.Ialltoallv(types.parts(source, sent), types.parts(target, received))
 
         return Part(post)

@@ -116,9 +116,12 @@ class Group(Reductions, Exchange, Messages):
                 self.observer(work)
             try:
                 work.post(self._comm)
-            except MPI.Exception as error:
+            except Exception as error:
                 text = f"MPI could not begin {work.describe()}: {error}"
-                self.stop(CollectiveError, text)
+                self._pending.pop(work)
+                if work.has_begun:
+                    _abandoned.append(work)
+                    self.stop(CollectiveError, text)
                 raise CollectiveError(text) from error
             except BaseException:
                 self.stop(CollectiveCancelledError, f"it was interrupted as it began {operation}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -75,8 +74,3 @@ def only(items: Sequence[Item]) -> Item:
 def flat(lists: Sequence[Sequence[Item]]) -> list[Item]:
     """The items of some lists, in one."""
     return [item for items in lists for item in items]
-
-
-def starts(counts: Sequence[int]) -> list[int]:
-    """Where each of some parts begins that lie one after another."""
-    return [0, *accumulate(counts[:-1])]

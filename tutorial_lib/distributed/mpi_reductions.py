@@ -37,8 +37,7 @@ class Reductions(Operations):
 
         def post(comm: MPI.Comm) -> list[MPI.Request]:
             return [
-                comm.Iallreduce(MPI.IN_PLACE, piece, how.mpi_op)
-                for piece in types.pieces(values, how.mpi_type)
+                comm.Iallreduce(MPI.IN_PLACE, piece, how.mpi_op) for piece in types.pieces(values)
             ]
 
         def finish() -> None:
@@ -91,7 +90,7 @@ class Reductions(Operations):
                 comm.Ireduce(MPI.IN_PLACE, piece, how.mpi_op, root)
                 if is_root
                 else comm.Ireduce(piece, None, how.mpi_op, root)
-                for piece in types.pieces(values, how.mpi_type)
+                for piece in types.pieces(values)
             ]
 
         def finish() -> None:
@@ -145,8 +144,7 @@ class Reductions(Operations):
             values = values * op.factor
 
         def post(comm: MPI.Comm) -> MPI.Request:
-            source = types.spec(values)
-            source[1] = target.numel()
+            source = [types.memory(values), *types.spec(target)[1:]]
             return comm.Ireduce_scatter_block(source, types.spec(target), how.mpi_op)
 
         return Part(post, lambda: self._deliver(target, output, how))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -13,9 +14,9 @@ from mpi4py import MPI
 
 Spec = list[object]  # mpi4py's [buffer, count, datatype], also [buffer, (counts, starts), datatype]
 
-# Reductions of more elements go in pieces: a count is an int up to MPI 3, and in Open MPI's
-# reductions still.
+# More elements go in pieces where that is possible: up to MPI 3 a count is an int.
 MAX_COUNT = 2**30
+INT_MAX = 2**31 - 1
 
 MPI_TYPES: dict[torch.dtype, MPI.Datatype] = {
     torch.bool: MPI.UINT8_T,
@@ -74,14 +75,12 @@ class Reduction:
     Attributes:
         dtype: What the values are computed in: a narrow float widens to float32 and is rounded
             once, at the end.
-        mpi_type: MPI's name for that dtype.
         mpi_op: MPI's operation.
         is_mean: Whether the reduced values are then divided by the number of ranks.
         is_scaled: Whether each rank first multiplies its values by the ``ReduceOp``'s factor.
     """
 
     dtype: torch.dtype
-    mpi_type: MPI.Datatype
     mpi_op: MPI.Op
     is_mean: bool
     is_scaled: bool
@@ -120,7 +119,7 @@ def _reduction(dtype: torch.dtype, op: Any) -> Reduction:
         or (is_ordered and dtype.is_complex)
     ):
         raise ValueError(f"ReduceOp.{name} means nothing for {dtype}: convert the tensor first")
-    return Reduction(wide, MPI_TYPES[wide], ops[name], name == "AVG", name == "PREMUL_SUM")
+    return Reduction(wide, ops[name], name == "AVG", name == "PREMUL_SUM")
 
 
 def divide(values: torch.Tensor, divisor: int) -> None:
@@ -169,22 +168,43 @@ def memory(tensor: torch.Tensor) -> MPI.buffer:
 
 def spec(tensor: torch.Tensor) -> Spec:
     """A contiguous CPU tensor of a dtype that MPI knows, whole."""
-    return [memory(tensor), tensor.numel(), MPI_TYPES[tensor.dtype]]
+    return [memory(tensor), *_counted(tensor.numel(), tensor.dtype)]
 
 
 def as_bytes(tensor: torch.Tensor) -> Spec:
     """A contiguous CPU tensor of any dtype, as so many bytes."""
-    return [memory(tensor), tensor.nbytes, MPI.BYTE]
+    return [memory(tensor), *_counted(tensor.nbytes, torch.uint8)]
 
 
-def pieces(tensor: torch.Tensor, mpi_type: MPI.Datatype) -> Iterator[Spec]:
-    """A contiguous CPU tensor as MPI reduces it, in pieces whose count fits an int."""
-    count = tensor.numel()
-    if count <= MAX_COUNT:
-        yield [memory(tensor), count, mpi_type]
+def _counted(count: int, dtype: torch.dtype) -> tuple[int, MPI.Datatype]:
+    if count <= INT_MAX or MPI.VERSION >= 4:
+        return count, MPI_TYPES[dtype]
+    return 1, _as_one(count, dtype)
+
+
+@cache
+def _as_one(count: int, dtype: torch.dtype) -> MPI.Datatype:
+    """A datatype of more elements than an int counts; kept for good, as there are few."""
+    mpi_type, block = MPI_TYPES[dtype], 1 << 20
+    blocks = mpi_type.Create_contiguous(block).Create_contiguous(count // block)
+    rest = mpi_type.Create_contiguous(count % block)
+    start = count // block * block * mpi_type.size
+    return MPI.Datatype.Create_struct([1, 1], [0, start], [blocks, rest]).Commit()
+
+
+def pieces(tensor: torch.Tensor) -> Iterator[Spec]:
+    """A contiguous CPU tensor of a dtype that MPI knows, in pieces whose count fits an int."""
+    if tensor.numel() <= MAX_COUNT:
+        yield spec(tensor)
         return
     for piece in tensor.detach().view(-1).split(MAX_COUNT):
-        yield [memory(piece), piece.numel(), mpi_type]
+        yield spec(piece)
+
+
+def parts(tensor: torch.Tensor, counts: Sequence[int]) -> Spec:
+    """A contiguous CPU tensor as parts that lie one after another, each of so many elements."""
+    starts = [0, *accumulate(counts[:-1])]
+    return [memory(tensor), (list(counts), starts), MPI_TYPES[tensor.dtype]]
 
 
 def raw(tensor: torch.Tensor) -> torch.Tensor:

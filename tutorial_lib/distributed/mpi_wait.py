@@ -6,7 +6,10 @@ import os
 import time
 from collections.abc import Callable
 
-SPIN_S = 0.005  # waits of less are common in a training step, and worth a busy core
+# Longer than an all-reduce of one network's gradients takes when all ranks are there. On a busy
+# machine who spins, even giving way, gets its core back later than who sleeps.
+SPIN_S = 0.0002
+SHORTEST_PAUSE_S = 0.00002
 LONGEST_PAUSE_S = 0.001  # so that a wait of seconds takes hardly any of a core
 MOVED_S = 5e-6  # a poll that took longer moved data
 
@@ -39,7 +42,7 @@ class Pace:
         if idle_s < SPIN_S:
             give_way()
         else:
-            time.sleep(min(idle_s / 50, LONGEST_PAUSE_S))
+            time.sleep(min(max(idle_s / 50, SHORTEST_PAUSE_S), LONGEST_PAUSE_S))
         self.polled = time.perf_counter()
         return self.polled
 

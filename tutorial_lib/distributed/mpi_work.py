@@ -107,6 +107,7 @@ class Work(dist.Work):
         self._is_held = False
         self._parts = parts
         self._result = tensors if result is None else result
+        self._posted: list[MPI.Request] = []
         self._requests: list[MPI.Request] | None = None  # None until all are posted
         self._status = MPI.Status() if operation == "recv" else None
         self._future: PolledFuture | None = None
@@ -120,11 +121,16 @@ class Work(dist.Work):
 
     def post(self, comm: MPI.Comm) -> None:
         """Start it."""
-        requests: list[MPI.Request] = []
+        requests = self._posted
         for part in self._parts:
             posted = part.post(comm)
             requests += posted if isinstance(posted, list) else [posted]
         self._requests = requests
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any of it has started."""
+        return bool(self._posted)
 
     def test(self) -> bool:
         """Poll once, and finish the operation when it is complete; whether it has ended."""

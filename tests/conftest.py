@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -15,6 +16,31 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 MPIEXEC = Path(sys.executable).parent / "mpiexec"
 
 Launch = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    return (yield from fail_skips_in_ci())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    return (yield from fail_skips_in_ci())
+
+
+def fail_skips_in_ci() -> Generator[None, Any, Any]:
+    """Fail what skips for a part that is missing; CI has them all, but for a GPU."""
+    report = yield
+    if report.skipped and os.environ.get("CI") and not hasattr(report, "wasxfail"):
+        *_, reason = report.longrepr
+        if "GPU" not in reason:
+            report.outcome = "failed"
+            report.longrepr = f"missing in CI: {reason}"
+    return report
 
 
 @pytest.fixture(scope="session")

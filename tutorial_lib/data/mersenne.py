@@ -61,8 +61,7 @@ class MersenneTwister64:
         )
         x = x ^ ((x << np.uint64(17)) & np.uint64(0x71D6_7FFF_EDA6_0000))
         x = x ^ ((x << np.uint64(37)) & np.uint64(0xFFF7_EEE0_0000_0000))
-        x = x ^ (x >> np.uint64(43))
-        return x
+        return x ^ (x >> np.uint64(43))
 
     def shuffle(self, items: MutableSequence[Any]) -> None:
         """Shuffle in place as CNTK's reader does.

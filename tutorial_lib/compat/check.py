@@ -1,0 +1,56 @@
+"""Compare runs recorded from CNTK 2.7 with the same runs by this library.
+
+python -m tutorial_lib.compat.check FILE...
+
+Takes ``learners.json`` and the files of quantised sums (``quant_*``), block momentum (``bm_*``)
+and the GAN (``gan_*``), prints each case's worst difference, and exits with 1 where one exceeds
+what is allowed.
+"""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from tutorial_lib.compat.recorded import compare
+from tutorial_lib.data.errors import DataError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Compare files.
+
+    Args:
+        arguments: Their names; None takes the command line's.
+
+    Returns:
+        Exit status: 0 when all cases are followed, 1 when one isn't, 2 for a file that is none.
+
+    **Distributed:** not collective; starts ranks of its own where a file needs them.
+    """
+    parser = argparse.ArgumentParser(prog="check", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a recorded run")
+    failed = 0
+    seen: set[Path] = set()
+    for path in parser.parse_args(arguments).files:
+        case = path.with_name(re.sub(r"_r\d+\.json$", "", path.name))
+        if case in seen:  # all ranks of a run are compared at once
+            continue
+        seen.add(case)
+        try:
+            for result in compare(path):
+                failed += not result.is_followed
+                print(
+                    f"{'ok  ' if result.is_followed else 'FAIL'} {path.name:28} {result.case:28} "
+                    f"worst difference {result.worst:.1e}, {result.share:.2f} of what is allowed",
+                    flush=True,
+                )
+        except DataError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+    if failed:
+        print(f"{failed} cases are not followed", file=sys.stderr)
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

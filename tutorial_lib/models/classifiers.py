@@ -37,7 +37,7 @@ class MnistMlp(nn.Module):
     ) -> None:
         super().__init__()
         first, second, third = dropout
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
             torch.manual_seed(seed)
             self.layers = nn.Sequential(
                 nn.Flatten(),
@@ -73,7 +73,7 @@ class CifarCnn(nn.Module):
 
     def __init__(self, initialization: Initialization = "tensorlayer", seed: int = 0) -> None:
         super().__init__()
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
             torch.manual_seed(seed)
             self.convolutions = nn.Sequential(*_convolution(3, 64), *_convolution(64, 64))
             self.hidden = nn.Sequential(

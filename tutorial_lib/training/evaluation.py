@@ -50,9 +50,10 @@ def evaluate(
     x, y = data
     start, stop = partition_bounds(len(x), ranks.world_size, ranks.rank)
     sums: dict[str, float] = {}
+    gpus = [ranks.device] if ranks.device.type == "cuda" else []
     with (
         torch.no_grad(),
-        torch.random.fork_rng(),
+        torch.random.fork_rng(devices=gpus),
         evaluation_mode(network),
         averaged_buffers(network, ranks),
     ):

@@ -121,8 +121,9 @@ def report(name: str, found: list[dict[str, float]], epochs: list[int]) -> None:
     """Print a row: the mean of the seeds' test accuracies, and their range."""
     cells = []
     for epoch in epochs:
-        values = [100 * run[str(epoch)] for run in found]
-        cells.append(f"{statistics.mean(values):.2f} ({min(values):.2f}-{max(values):.2f})")
+        values = [100 * run[str(epoch)] for run in found if str(epoch) in run]
+        spread = f"{min(values):.2f}-{max(values):.2f}" if values else ""
+        cells.append(f"{statistics.mean(values):.2f} ({spread})" if values else "")
     print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
@@ -130,6 +131,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("example", nargs="?", choices=["mnist", "cifar10"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--datadir")
     parser.add_argument("--bf16", action="store_true", help="matrix products in bfloat16")
     parser.add_argument("--out", type=Path, default=Path("outputs/accuracy"))
@@ -146,7 +149,7 @@ def main() -> None:
     rows: dict[str, list[Run]] = {}
     if options.example == "cifar10":
         rows["CIFAR-10"] = [
-            Run("cifar10", 1, seed, bf16=options.bf16, datadir=options.datadir)
+            Run("cifar10", 1, seed, options.epochs, bf16=options.bf16, datadir=options.datadir)
             for seed in options.seeds
         ]
     else:
@@ -156,9 +159,11 @@ def main() -> None:
             ("tensorlayer", 2),
             ("tensorlayer", 4),
         ):
-            rows[f"{initialization}, ranks: {ranks}"] = [
-                Run("mnist", ranks, seed, initialization=initialization) for seed in options.seeds
-            ]
+            if ranks in options.ranks:
+                rows[f"{initialization}, ranks: {ranks}"] = [
+                    Run("mnist", ranks, seed, options.epochs, initialization)
+                    for seed in options.seeds
+                ]
     print("| test accuracy, % | 1 epoch | 5 epochs | 20 epochs |\n|---|---|---|---|")
     for name, runs in rows.items():
         report(name, [start(run, options.out) for run in runs], list(MEASURED_EPOCHS))

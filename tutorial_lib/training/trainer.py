@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -21,6 +22,7 @@ from tutorial_lib.learners.distributed_learner import (
 )
 from tutorial_lib.learners.learner import Learner
 from tutorial_lib.training.progress_writer import ProgressWriter
+from tutorial_lib.training.trainer_state import restore_from_checkpoint, save_checkpoint
 
 # (n_local,) losses, or such losses and a metric of the same shape, or several by name
 PerSample = (
@@ -207,6 +209,20 @@ class Trainer:
         """Let the progress writers print their summary and start afresh."""
         for writer in self.progress_writers:
             writer.summarize()
+
+    def save_checkpoint(self, path: str | os.PathLike[str], external_state: Any = None) -> None:
+        """Write all that ``restore_from_checkpoint`` needs, and this rank's ``external_state``.
+
+        See ``trainer_state``. **Distributed:** collective.
+        """
+        save_checkpoint(self, path, external_state)
+
+    def restore_from_checkpoint(self, path: str | os.PathLike[str]) -> Any:
+        """Go on from a checkpoint, and return this rank's external state.
+
+        See ``trainer_state``. **Distributed:** collective.
+        """
+        return restore_from_checkpoint(self, path)
 
     def _check_parameters(self) -> None:
         names = {id(value): name for name, value in self.training_network.named_parameters()}

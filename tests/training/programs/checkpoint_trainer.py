@@ -1,0 +1,67 @@
+"""Each rank: train, save, train on; then restore and train on again: the same losses.
+
+With a file that exists, only restore it (perhaps on another number of ranks) and train on.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tutorial_lib.data.partition import partition_bounds
+from tutorial_lib.distributed import session
+from tutorial_lib.learners.block_momentum import block_momentum_distributed_learner
+from tutorial_lib.learners.data_parallel import data_parallel_distributed_learner
+from tutorial_lib.learners.fsadagrad import fsadagrad
+from tutorial_lib.training.trainer import Trainer
+
+path, kind = Path(sys.argv[1]), sys.argv[2]
+
+
+def make(seed):
+    torch.manual_seed(seed)
+    model = nn.Linear(6, 3)
+    rule = fsadagrad(model.parameters(), lr=0.01, momentum=0.9)
+    learner = {
+        "plain": lambda: data_parallel_distributed_learner(rule),
+        "one_bit": lambda: data_parallel_distributed_learner(rule, num_quantization_bits=1),
+        "block": lambda: block_momentum_distributed_learner(rule, 24),
+    }[kind]()
+    return Trainer(model, lambda net, x: net(x).square().sum(dim=1), learner)
+
+
+with session.script() as ranks:
+
+    def train(trainer, steps):
+        losses = []
+        for step in steps:
+            whole = torch.randn(12, 6, generator=torch.Generator().manual_seed(step))
+            start, stop = partition_bounds(12, ranks.world_size, ranks.rank)
+            trainer.train_minibatch(whole[start:stop])
+            losses.append(trainer.previous_minibatch_loss_average)
+        return losses
+
+    if path.exists():
+        trainer = make(seed=99)
+        external = trainer.restore_from_checkpoint(path)
+        results = {"external": external, "resumed": train(trainer, range(5, 9))}
+    else:
+        trainer = make(seed=1)
+        train(trainer, range(5))
+        trainer.save_checkpoint(path, {"rank": ranks.rank, "place": torch.arange(3)})
+        seen = trainer.total_number_of_samples_seen
+        results = {"seen": seen, "uninterrupted": train(trainer, range(5, 9))}
+        again = make(seed=2)
+        external = again.restore_from_checkpoint(path)
+        assert external["rank"] == ranks.rank
+        assert again.total_number_of_samples_seen == seen
+        results["resumed"] = train(again, range(5, 9))
+        for mine, theirs in zip(
+            trainer.training_network.parameters(), again.training_network.parameters(), strict=True
+        ):
+            assert torch.equal(mine, theirs)
+        external = None
+    results["external"] = None if external is None else external["rank"]
+    sys.stdout.write(json.dumps({"of": ranks.rank, **results}) + "\n")

@@ -1,0 +1,140 @@
+"""A trainer's checkpoint: one file by rank 0, each rank's own state in it, whole or not there."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from tutorial_lib.data.atomic import atomic_write
+from tutorial_lib.data.errors import DataError
+from tutorial_lib.distributed import session
+from tutorial_lib.learners.distributed_learner import metric_aggregator
+
+if TYPE_CHECKING:
+    from tutorial_lib.training.trainer import Trainer
+
+FORMAT = "gan-tutorial trainer 1"
+
+
+def save_checkpoint(trainer: Trainer, path: str | os.PathLike[str], external_state: Any) -> None:
+    """Write model, learners and counts, and every rank's own ``external_state``.
+
+    Args:
+        trainer: Between two minibatches.
+        path: The file to make or replace; the last one stays whole when this fails.
+        external_state: This rank's: tensors, numbers, text, and lists and dicts of them.
+
+    Raises:
+        TypeError: ``external_state`` holds something else, on some rank.
+        OSError: Rank 0 can't write the file. Raised on all ranks.
+
+    **Distributed:** collective.
+    """
+    ranks = session.current()
+    world_size = ranks.world_size if ranks is not None else 1
+    error: Exception | None = None
+    try:
+        _check_plain(external_state)
+    except pickle.UnpicklingError as refused:
+        reason = str(refused).splitlines()[0]
+        error = TypeError(f"external_state may hold tensors and plain values only: {reason}")
+    everyone: list[Any] = [(external_state if error is None else None, error)]
+    if world_size > 1:
+        everyone = [None] * world_size
+        dist.all_gather_object(everyone, (external_state if error is None else None, error))
+    for rank, (_, failure) in enumerate(everyone):
+        if failure is not None:
+            raise type(failure)(f"rank {rank}: {failure}")
+    # Learners first: block momentum brings the ranks' parameters together.
+    learners = [learner.state_dict() for learner in trainer.parameter_learners]
+    aggregator = metric_aggregator(trainer.parameter_learners)
+    if aggregator is not None:
+        trainer.total_number_of_samples_seen = aggregator.total_number_of_samples_seen
+    outcome: list[Any] = [None]
+    if ranks is None or ranks.is_main:
+        state = {
+            "format": FORMAT,
+            "model": trainer.training_network.state_dict(),
+            "learners": learners,
+            "total_number_of_samples_seen": trainer.total_number_of_samples_seen,
+            "external": [own for own, _ in everyone],
+        }
+        try:
+            with atomic_write(path) as file:
+                torch.save(state, file)
+        except (OSError, RuntimeError) as failure:
+            outcome = [OSError(f"rank 0 could not write the checkpoint {path}: {failure}")]
+    if world_size > 1:
+        dist.broadcast_object_list(outcome)  # no rank goes on before the file is there
+    if outcome[0] is not None:
+        raise outcome[0]
+
+
+def restore_from_checkpoint(trainer: Trainer, path: str | os.PathLike[str]) -> Any:
+    """Put a trainer where it was when ``save_checkpoint`` wrote the file.
+
+    Args:
+        trainer: Made as it was then; the number of ranks may be another.
+        path: The file; only rank 0 needs to see it.
+
+    Returns:
+        This rank's external state; rank 0's, on a rank that wasn't there then.
+
+    Raises:
+        DataError: The file is missing, damaged or another training's; the trainer is as before.
+
+    **Distributed:** collective.
+    """
+    ranks = session.current()
+    found: list[Any] = [_read(trainer, path) if ranks is None or ranks.is_main else None]
+    if ranks is not None and ranks.world_size > 1:
+        dist.broadcast_object_list(found)
+    (state,) = found
+    if isinstance(state, DataError):
+        raise state
+    trainer.training_network.load_state_dict(state["model"])
+    for learner, own in zip(trainer.parameter_learners, state["learners"], strict=True):
+        learner.load_state_dict(own)
+    trainer.total_number_of_samples_seen = state["total_number_of_samples_seen"]
+    external, rank = state["external"], ranks.rank if ranks is not None else 0
+    return external[rank if rank < len(external) else 0]
+
+
+def _check_plain(value: Any) -> None:
+    """Refuse now what could not be read back without running code from the file."""
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    torch.load(file, weights_only=True)
+
+
+def _read(trainer: Trainer, path: str | os.PathLike[str]) -> dict[str, Any] | DataError:
+    """The file's content, or the error, which all ranks must hear of."""
+    expected = "a checkpoint of this training"
+    remedy = "Give a checkpoint that save_checkpoint wrote, and make the trainer as it was then"
+    if not Path(path).is_file():
+        return DataError(path, expected, "no such file", remedy)
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, ValueError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        return DataError(path, expected, f"a file that torch can't read ({reason})", remedy)
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        return DataError(path, expected, "another torch file", remedy)
+    theirs = {name: tuple(value.shape) for name, value in state["model"].items()}
+    network = trainer.training_network.state_dict()
+    ours = {name: tuple(value.shape) for name, value in network.items()}
+    if theirs != ours:
+        names = sorted(
+            name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name)
+        )
+        return DataError(path, expected, f"another model, which differs in {names}", remedy)
+    if len(state["learners"]) != len(trainer.parameter_learners):
+        return DataError(path, expected, f"{len(state['learners'])} learners", remedy)
+    return state

@@ -12,7 +12,7 @@ import pytest
 from tutorial_lib.launcher import freshness
 from tutorial_lib.launcher.resources import Chapter
 
-PARAMETERS = 'num_engines = 2\nminibatches = 3\noutput_dir = "../outputs"'
+PARAMETERS = 'num_engines = 2\nminibatches = 3\noutput_dir = "outputs"'
 
 Write = Callable[..., Chapter]
 

@@ -25,9 +25,7 @@ ENVIRONMENT = "GAN_TUTORIAL_MATRIX_PRODUCT"
 NAMES = ("auto", "mkl", "onednn")
 SMALL = 2**20  # multiplications, about 20 microseconds: below, a choice costs what it gains
 REPEATS = 3  # timings of each library, of which the shortest counts
-MARGIN = (
-    1.05  # a near tie goes to MKL, so that it does not fall this way in one run, that in the next
-)
+MARGIN = 1.05  # what oneDNN must gain: a tie would be decided anew by each run
 
 Product = Callable[..., torch.Tensor]
 ACTIVATIONS: dict[str, Product] = {

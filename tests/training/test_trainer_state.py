@@ -8,6 +8,7 @@ from torch import nn
 
 from tutorial_lib.data.errors import DataError
 from tutorial_lib.learners.fsadagrad import fsadagrad
+from tutorial_lib.models.matrix_product import matrix_product, matrix_product_state
 from tutorial_lib.training import trainer_state
 from tutorial_lib.training.trainer import Trainer
 
@@ -54,6 +55,15 @@ def test_alone_a_checkpoint_holds_the_callers_state_too(tmp_path):
     assert again.total_number_of_samples_seen == 5
     assert torch.equal(again.training_network.weight, trainer.training_network.weight)
     assert os.listdir(tmp_path) == ["checkpoint"]
+
+
+def test_a_resumed_training_multiplies_matrices_as_it_did(tmp_path):
+    trainer = make()
+    with matrix_product("onednn"):
+        trainer.save_checkpoint(tmp_path / "checkpoint")
+    with matrix_product("mkl"):
+        trainer.restore_from_checkpoint(tmp_path / "checkpoint")
+        assert matrix_product_state()["library"] == "onednn"
 
 
 def test_a_state_that_holds_code_is_refused_and_the_last_file_kept(tmp_path):

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from tutorial_lib.data.atomic import atomic_write
 from tutorial_lib.data.errors import DataError
+from tutorial_lib.models.matrix_product import load_matrix_product_state, matrix_product_state
 from tutorial_lib.training.evaluation import averaged_buffers
 
 if TYPE_CHECKING:
@@ -104,12 +105,14 @@ def _own_state(trainer: Trainer) -> dict[str, Any]:
     """What differs between ranks."""
     return {
         "random": trainer.random.state_dict(),
+        "matrix_product": matrix_product_state(),
         "buffers": {n: b.cpu().clone() for n, b in trainer.training_network.named_buffers()},
     }
 
 
 def _restore_own_state(trainer: Trainer, state: dict[str, Any]) -> None:
     trainer.random.load_state_dict(state["random"])
+    load_matrix_product_state(state["matrix_product"])
     buffers = dict(trainer.training_network.named_buffers())
     for name, value in state["buffers"].items():
         buffers[name].copy_(value)

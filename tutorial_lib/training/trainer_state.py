@@ -15,6 +15,7 @@ from tutorial_lib.data.atomic import atomic_write
 from tutorial_lib.data.errors import DataError
 from tutorial_lib.distributed import session
 from tutorial_lib.learners.distributed_learner import metric_aggregator
+from tutorial_lib.models.matrix_product import load_matrix_product_state, matrix_product_state
 
 if TYPE_CHECKING:
     from tutorial_lib.training.trainer import Trainer
@@ -44,11 +45,12 @@ def save_checkpoint(trainer: Trainer, path: str | os.PathLike[str], external_sta
     except pickle.UnpicklingError as refused:
         reason = str(refused).splitlines()[0]
         error = TypeError(f"external_state may hold tensors and plain values only: {reason}")
-    everyone: list[Any] = [(external_state if error is None else None, error)]
+    own = (external_state if error is None else None, matrix_product_state(), error)
+    everyone: list[Any] = [own]
     if world_size > 1:
         everyone = [None] * world_size
-        dist.all_gather_object(everyone, (external_state if error is None else None, error))
-    for rank, (_, failure) in enumerate(everyone):
+        dist.all_gather_object(everyone, own)
+    for rank, (_, _, failure) in enumerate(everyone):
         if failure is not None:
             raise type(failure)(f"rank {rank}: {failure}")
     # Learners first: block momentum brings the ranks' parameters together.
@@ -63,7 +65,8 @@ def save_checkpoint(trainer: Trainer, path: str | os.PathLike[str], external_sta
             "model": trainer.training_network.state_dict(),
             "learners": learners,
             "total_number_of_samples_seen": trainer.total_number_of_samples_seen,
-            "external": [own for own, _ in everyone],
+            "external": [external for external, _, _ in everyone],
+            "matrix_products": [product for _, product, _ in everyone],
         }
         try:
             with atomic_write(path) as file:
@@ -78,6 +81,9 @@ def save_checkpoint(trainer: Trainer, path: str | os.PathLike[str], external_sta
 
 def restore_from_checkpoint(trainer: Trainer, path: str | os.PathLike[str]) -> Any:
     """Put a trainer where it was when ``save_checkpoint`` wrote the file.
+
+    The process then multiplies matrices with the library that it did then, so that it rounds as
+    an uninterrupted training does.
 
     Args:
         trainer: Made as it was then; the number of ranks may be another.
@@ -103,7 +109,9 @@ def restore_from_checkpoint(trainer: Trainer, path: str | os.PathLike[str]) -> A
         learner.load_state_dict(own)
     trainer.total_number_of_samples_seen = state["total_number_of_samples_seen"]
     external, rank = state["external"], ranks.rank if ranks is not None else 0
-    return external[rank if rank < len(external) else 0]
+    saved_rank = rank if rank < len(external) else 0
+    load_matrix_product_state(state["matrix_products"][saved_rank])
+    return external[saved_rank]
 
 
 def _check_plain(value: Any) -> None:

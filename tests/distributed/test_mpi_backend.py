@@ -52,3 +52,12 @@ def test_an_error_on_one_rank_ends_the_others_wait_with_a_time_out(mpiexec):
 @pytest.mark.timeout(700)
 def test_tensors_may_be_larger_than_2_gib(mpiexec):
     assert mpiexec(2, PROGRAMS / "large.py", timeout_s=600).stdout.count("ok") == 2
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    "rounds", [20, pytest.param(200, marks=[pytest.mark.soak, pytest.mark.timeout(400)])]
+)
+def test_ranks_start_over_after_interrupts_at_any_moment(mpiexec, rounds):
+    done = mpiexec(4, PROGRAMS / "interrupts.py", str(rounds), timeout_s=110 + rounds)
+    assert f"ok: {rounds} interrupts" in done.stdout

@@ -12,6 +12,7 @@ must come from one thread, nothing progresses in the background, and the rest wo
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch.distributed as dist
@@ -23,6 +24,7 @@ from tutorial_lib.distributed.mpi_group import NAME, Group
 from tutorial_lib.distributed.mpi_work import Pending
 
 _groups: list[Group] = []  # of this process, the default group first
+_cancelling = threading.Lock()
 
 
 def register() -> None:
@@ -66,8 +68,9 @@ def cancel(reason: str) -> None:
     Args:
         reason: Why, for the error: "rank 1 failed: ZeroDivisionError ...".
     """
-    for group in groups():
-        group.stop(CollectiveCancelledError, reason)
+    with _cancelling:
+        for group in groups():
+            group.stop(CollectiveCancelledError, reason)
 
 
 def pending() -> list[Pending]:
@@ -88,16 +91,16 @@ def renew() -> None:
 
     **Distributed:** collective over all ranks, whatever each was doing before.
     """
-    opened = groups()
-    default = opened[0]
-    others: dict[tuple[tuple[int, ...], int], Group] = {}  # names may differ between ranks
-    for group in opened[1:]:
-        same = sum(ranks == group.ranks for ranks, _ in others)
-        others[group.ranks, same] = group
+    with _cancelling:  # let one that has begun reach all groups first
+        default, *others = groups()
+    keys: dict[tuple[tuple[int, ...], int], Group] = {}  # names may differ between ranks
+    for group in others:
+        same = sum(ranks == group.ranks for ranks, _ in keys)
+        keys[group.ranks, same] = group
     default.open()
     known: list[list[object]] = [[] for _ in default.ranks]
-    dist.all_gather_object(known, list(others), group=default)
-    for key, group in sorted(others.items()):
+    dist.all_gather_object(known, list(keys), group=default)
+    for key, group in sorted(keys.items(), key=lambda item: item[0]):
         if all(key in known[rank] for rank in group.ranks):
             group.open()
         else:

@@ -69,6 +69,7 @@ class Group(Reductions, Exchange, Messages):
         self._pending: dict[Work, None] = {}
         self._recent: deque[Work] = deque(maxlen=256)
         self._posting = threading.RLock()
+        self._turning = threading.Lock()  # between in order and out of order
         self._comm: MPI.Comm = MPI.COMM_NULL
         self.open()
 
@@ -77,8 +78,10 @@ class Group(Reductions, Exchange, Messages):
 
         **Distributed:** collective over the members.
         """
-        self._leave(CollectiveCancelledError, "the group has a new communicator since")
-        self._fault = None
+        with self._turning:
+            self._fault = None
+            works = list(self._pending)
+        self._leave(works, CollectiveCancelledError, "the group has a new communicator since")
         if self.world is None:
             self._comm = mpi_communicator.duplicate_world(self.timeout_s, self.check)
         else:
@@ -179,11 +182,13 @@ class Group(Reductions, Exchange, Messages):
             kind: Of error.
             reason: For people.
         """
-        self._fault = (kind, reason)
-        self._leave(kind, reason)
+        with self._turning:
+            self._fault = (kind, reason)
+            works = list(self._pending)
+        self._leave(works, kind, reason)
 
-    def _leave(self, kind: type[CollectiveError], reason: str) -> None:
-        for work in list(self._pending):
+    def _leave(self, works: list[Work], kind: type[CollectiveError], reason: str) -> None:
+        for work in works:
             _abandoned.append(work)
             work.fail(kind(f"rank {self.global_rank} left {work.describe()}: {reason}"))
 

@@ -287,6 +287,9 @@ class Work(dist.Work):
         Within a backward (DDP's reducer, communication hooks) the backward itself waits for it,
         polling, when all gradients are there and before anybody reads them. Elsewhere a
         thread completes it.
+
+        Raises:
+            CollectiveError: The operation has already failed.
         """
         future = PolledFuture(self)
         with self._lock:
@@ -295,6 +298,7 @@ class Work(dist.Work):
                     return self._future
                 self._future = future
         if self.is_done:
+            self.wait()  # raises if it failed: DDP's C++ cannot read a failed Python future
             future.settle()
         elif is_in_backward():
             # Within a node of the graph there is still time; past the last (a static graph's

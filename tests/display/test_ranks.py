@@ -81,6 +81,7 @@ def test_the_timeline_starts_at_zero_and_tells_durations() -> None:
     axes = picture.figure.axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["rank 0", "rank 1"]
     assert min(patch.get_x() for patch in axes.patches) == 0
+    assert axes.get_xlim()[0] == 0
     legend = [text.get_text() for text in picture.figure.legends[0].get_texts()]
     assert legend == ["compute", "wait"]
     looks = {(patch.get_label(), patch.get_hatch()) for patch in axes.patches}

@@ -223,6 +223,7 @@ def _draw_timeline(
     axes.set_yticks(range(len(lanes)), [f"rank {rank}" for rank in lanes])
     axes.tick_params(axis="y", length=0)
     axes.set(xlabel="milliseconds", ylim=(len(lanes) - 0.5, -0.5))
+    axes.set_xlim(left=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
     handles, labels = axes.get_legend_handles_labels()
     first = {

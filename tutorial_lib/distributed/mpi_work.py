@@ -104,6 +104,7 @@ class Work(dist.Work):
         self.is_done = False
         self.is_waited_for = False
         self.failure: Exception | None = None
+        self.interrupt: BaseException | None = None  # what struck while futures completed
         self._is_held = False
         self._parts = parts
         self._result = tensors if result is None else result
@@ -235,6 +236,8 @@ class Work(dist.Work):
 
     def _end_backward(self) -> None:
         self.wait()
+        if self.interrupt is not None:
+            raise self.interrupt
 
     def describe(self) -> Pending:
         """What this is, for people."""
@@ -328,8 +331,13 @@ class PolledFuture(torch.futures.Future[Any]):
         """Take the work's result, or its failure."""
         if self.work.failure is not None:
             self.set_exception(self.work.failure)
-        else:
+            return
+        try:
             self.set_result(self.work.result())
+        except RuntimeError as error:
+            if "KeyboardInterrupt" in str(error):  # it struck within torch's C++
+                raise KeyboardInterrupt from error
+            raise
 
     def wait(self) -> Any:
         """Wait for the result and return it."""
@@ -345,6 +353,9 @@ class PolledFuture(torch.futures.Future[Any]):
                 child.set_result(callback(parent))
             except Exception as error:
                 child.set_exception(error)
+            except BaseException as error:  # C++ calls this, and swallows what it raises
+                self.work.interrupt = error
+                raise
 
         self.add_done_callback(pass_on)
         return child

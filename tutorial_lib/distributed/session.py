@@ -160,7 +160,8 @@ def script(backend: str | None = None) -> Iterator[Session]:
     **Distributed:** collective.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # mpiexec mixes the ranks' output: whole lines
+        # mpiexec mixes what the ranks write: let that be whole lines, also under `python -u`
+        sys.stdout.reconfigure(line_buffering=True, write_through=False)
     try:
         yield start(backend)
     except BaseException as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import signal
 import time
@@ -12,6 +13,7 @@ from typing import Any
 POLL_S = 0.1
 OUTPUT_WAIT_S = 2.0  # for what a rank printed to arrive after its answer
 INTERRUPT_WAIT_S = 2.0  # for interrupted ranks to answer
+INTERRUPT_AGAIN_S = 0.5  # a rank that was just about to begin has not heard the first one
 ERROR_GRACE_S = 1.0  # for the other ranks to finish by themselves once one has failed
 LOST_S = 1.0  # for the client to make an answer of an engine that it has lost
 
@@ -62,6 +64,7 @@ class RankCall:
     _message_ids: dict[int, str] = field(default_factory=dict)
     _silent: set[int] = field(default_factory=set)  # ranks whose output has ended
     _lost_at: dict[int, float] = field(default_factory=dict)
+    _interrupted_at: float = -math.inf
 
     def send(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Have all the ranks start.
@@ -129,10 +132,10 @@ class RankCall:
                 if timeout_s is not None and now - started > timeout_s:
                     break
                 is_blocked = failed_at is not None and now - failed_at > ERROR_GRACE_S
-                if interrupted_at is None and is_blocked:
+                if is_blocked:
                     if self.is_interruptible:
                         self.interrupt()
-                    interrupted_at = now
+                    interrupted_at = interrupted_at or now
                 if interrupted_at is not None and now - interrupted_at > INTERRUPT_WAIT_S:
                     break
             self._take_rest(OUTPUT_WAIT_S)
@@ -148,7 +151,11 @@ class RankCall:
         self._bury_lost(time.monotonic())
 
     def interrupt(self) -> None:
-        """Send SIGINT to the ranks that still work."""
+        """Send SIGINT to the ranks that still work, unless that was done a moment ago."""
+        now = time.monotonic()
+        if now - self._interrupted_at < INTERRUPT_AGAIN_S:
+            return
+        self._interrupted_at = now
         for rank in self.pending:
             self.client._send(
                 self.client._control_stream,
@@ -168,9 +175,9 @@ class RankCall:
             )
 
     def _interrupt_and_wait(self) -> None:
-        self.interrupt()
         deadline = time.monotonic() + INTERRUPT_WAIT_S
         while self.pending and time.monotonic() < deadline:
+            self.interrupt()
             self._take(POLL_S)
             self._bury_lost(time.monotonic())
         self._take_rest(2 * POLL_S)

@@ -1,8 +1,8 @@
 """How well TensorLayer's two examples learn: docs/accuracy.md is made of this.
 
 python benchmarks/accuracy.py                          MNIST, one epoch: a quick look
-python benchmarks/accuracy.py mnist --seeds 0 1 2      all of MNIST's runs: an hour of one core
-python benchmarks/accuracy.py cifar10 --datadir DIR    all of CIFAR-10's: two hours of one core
+python benchmarks/accuracy.py mnist --seeds 0 1 2      all of MNIST's: 40 minutes of one core
+python benchmarks/accuracy.py cifar10 --datadir DIR    all of CIFAR-10's; with --bf16 40 minutes
 
 A run that was interrupted goes on where it was: each has a folder under --out for its checkpoint
 and for its figures.

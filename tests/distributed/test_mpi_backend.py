@@ -56,8 +56,9 @@ def test_tensors_may_be_larger_than_2_gib(mpiexec):
 
 @pytest.mark.mpi
 @pytest.mark.parametrize(
-    "rounds", [20, pytest.param(200, marks=[pytest.mark.soak, pytest.mark.timeout(400)])]
+    ("n", "rounds"),
+    [(2, 20), pytest.param(4, 200, marks=[pytest.mark.soak, pytest.mark.timeout(400)])],
 )
-def test_ranks_start_over_after_interrupts_at_any_moment(mpiexec, rounds):
-    done = mpiexec(4, PROGRAMS / "interrupts.py", str(rounds), timeout_s=110 + rounds)
+def test_ranks_start_over_after_interrupts_at_any_moment(mpiexec, n, rounds):
+    done = mpiexec(n, PROGRAMS / "interrupts.py", str(rounds), timeout_s=110 + rounds)
     assert f"ok: {rounds} interrupts" in done.stdout

@@ -21,7 +21,7 @@ from torch.distributed.constants import default_pg_timeout
 
 from tutorial_lib.distributed.mpi_errors import CollectiveCancelledError, CollectiveError
 from tutorial_lib.distributed.mpi_group import NAME, Group
-from tutorial_lib.distributed.mpi_work import Pending
+from tutorial_lib.distributed.mpi_pending import Pending
 
 _groups: list[Group] = []  # of this process, the default group first
 _cancelling = threading.Lock()
@@ -37,6 +37,7 @@ def _create(options: Any, backend_options: object) -> Group:
     """Make the group that torch asks for; torch calls this on its members only. Collective."""
     ranks = list(options.global_ranks_in_group)
     timeout_s = options.timeout.total_seconds()
+    _groups[:] = groups()
     if ranks:
         world = _groups[0]
         if options.timeout == default_pg_timeout:  # the caller of new_group named none
@@ -51,7 +52,12 @@ def _create(options: Any, backend_options: object) -> Group:
             )
         _groups.clear()
         group = Group(comm.rank, range(comm.size), options.group_id, timeout_s)
-    _groups.append(group)
+    _groups.append(group)  # from here on it can be cancelled
+    try:
+        group.open()
+    except BaseException:
+        _groups.remove(group)
+        raise
     return group
 
 
@@ -69,7 +75,7 @@ def cancel(reason: str) -> None:
         reason: Why, for the error: "rank 1 failed: ZeroDivisionError ...".
     """
     with _cancelling:
-        for group in groups():
+        for group in _groups:
             group.stop(CollectiveCancelledError, reason)
 
 
@@ -83,8 +89,9 @@ def renew() -> None:
 
     The group objects stay, so DDP wrappers and whoever else holds one go on with it; a
     ``DistributedDataParallel`` that was interrupted in a backward also needs its
-    ``reducer._reset_state()``. What was under way is left behind. A group that not all its
-    members have (the error came while it was made) stays out of order.
+    ``reducer._reset_state()``. What was under way is left behind, and so are the communicators:
+    MPI has about 2,000, of which this takes one for each group. A group that not all its members
+    have (the error came while it was made) stays out of order.
 
     Raises:
         CollectiveTimeoutError: Not every rank called this.

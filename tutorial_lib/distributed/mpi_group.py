@@ -16,8 +16,9 @@ from tutorial_lib.distributed.mpi_errors import CollectiveCancelledError, Collec
 from tutorial_lib.distributed.mpi_exchange import Exchange
 from tutorial_lib.distributed.mpi_messages import Messages
 from tutorial_lib.distributed.mpi_operation import Part
+from tutorial_lib.distributed.mpi_pending import Pending
 from tutorial_lib.distributed.mpi_reductions import Reductions
-from tutorial_lib.distributed.mpi_work import BACKGROUND_BYTES, Pending, Work, is_in_backward
+from tutorial_lib.distributed.mpi_work import BACKGROUND_BYTES, Work, is_in_backward
 
 NAME = "mpi4py"
 
@@ -44,7 +45,7 @@ class Group(Reductions, Exchange, Messages):
         observer: Called with each work just before it starts, to log it, or to compare
             fingerprints between ranks; None costs nothing.
 
-    **Distributed:** making one is collective over its members.
+    It carries nothing before ``open``.
     """
 
     def __init__(
@@ -71,10 +72,12 @@ class Group(Reductions, Exchange, Messages):
         self._posting = threading.RLock()
         self._turning = threading.Lock()  # between in order and out of order
         self._comm: MPI.Comm = MPI.COMM_NULL
-        self.open()
 
     def open(self) -> None:
         """Take a fresh communicator, and leave what was under way on the old one behind.
+
+        An old one is not freed: MPI would give its number to a later one, and a message that
+        nobody received here could be received there.
 
         **Distributed:** collective over the members.
         """
@@ -197,10 +200,14 @@ class Group(Reductions, Exchange, Messages):
         return [work.describe() for work in list(self._pending)]
 
     def shutdown(self) -> None:
-        """Free the communicator; called by ``destroy_process_group``. Waits for nobody."""
-        if self._comm != MPI.COMM_NULL and not MPI.Is_finalized():
-            _abandoned.extend(self._pending)
+        """Let go of the communicator; called by ``destroy_process_group``. Waits for nobody.
+
+        It is freed if all that began has ended well; see ``open``.
+        """
+        if self._fault is None and not self._pending and self.is_open:
             self._comm.Free()
+        _abandoned.extend(self._pending)
+        self._comm = MPI.COMM_NULL
         self._fault = (CollectiveError, "it was destroyed")
 
     def abort(self) -> None:

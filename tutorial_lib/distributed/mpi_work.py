@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import timedelta
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,8 @@ from mpi4py import MPI
 
 from tutorial_lib.distributed import mpi_progress
 from tutorial_lib.distributed.mpi_errors import CollectiveError, CollectiveTimeoutError
+from tutorial_lib.distributed.mpi_future import PolledFuture
+from tutorial_lib.distributed.mpi_pending import Pending
 from tutorial_lib.distributed.mpi_wait import Pace
 
 if TYPE_CHECKING:
@@ -25,45 +26,6 @@ NO_TIMEOUT = timedelta(0)  # torch's way to say "the group's own"
 BACKGROUND_BYTES = 1 << 20  # in a backward, less than this is not worth waking a thread
 
 _engine = torch.autograd.Variable._execution_engine
-
-
-@dataclass(frozen=True)
-class Pending:
-    """An operation that has started and not ended, as another thread sees it.
-
-    Attributes:
-        group: Name of the process group; "0" is torch's default group.
-        ranks: The group's members, as global ranks.
-        operation: torch's name for it, like "all_reduce".
-        sequence: How many collectives this group had begun before; equal on all its ranks when
-            they are in step. None for send and recv.
-        peer: Global rank of the root, sender or receiver, where there is one.
-        dtype: Of the tensors.
-        shape: Of the first tensor.
-        nbytes: Of all tensors, in bytes.
-        age_s: Seconds since it started.
-        is_waited_for: Whether a thread waits for it now, rather than computing meanwhile.
-    """
-
-    group: str
-    ranks: tuple[int, ...]
-    operation: str
-    sequence: int | None
-    peer: int | None
-    dtype: str
-    shape: tuple[int, ...]
-    nbytes: int
-    age_s: float
-    is_waited_for: bool
-
-    def __str__(self) -> str:
-        number = "" if self.sequence is None else f" #{self.sequence}"
-        peer = "" if self.peer is None else f" with rank {self.peer}"
-        tensor = (
-            f"{self.dtype} {list(self.shape)}, {self.nbytes:,} bytes" if self.dtype else "empty"
-        )
-        ranks = ", ".join(map(str, self.ranks))
-        return f"{self.operation}{number}{peer} ({tensor}) of group {self.group!r}, ranks {ranks}"
 
 
 class Work(dist.Work):
@@ -173,6 +135,8 @@ class Work(dist.Work):
 
     def fail(self, error: Exception) -> None:
         """End the wait with an error; MPI may still write to the tensors."""
+        if self.is_done:
+            return  # its lock may be held by a callback that waits for another
         with self._lock:
             if not self.is_done:
                 self._settle(error)
@@ -205,7 +169,7 @@ class Work(dist.Work):
             CollectiveError: MPI failed.
         """
         if not self.is_done:
-            self._wait(timeout.total_seconds())
+            self._wait(max(timeout.total_seconds(), 0))
         if self.failure is not None:
             raise self.failure.with_traceback(None)
         return True
@@ -314,51 +278,6 @@ class Work(dist.Work):
         elif not mpi_progress.attend(self):
             self.wait()
         return future
-
-
-class PolledFuture(torch.futures.Future[Any]):
-    """A future whose ``wait`` in Python polls; torch's own cannot be interrupted.
-
-    Args:
-        work: Whose tensors it will hold.
-    """
-
-    def __init__(self, work: Work) -> None:
-        super().__init__()
-        self.work = work
-
-    def settle(self) -> None:
-        """Take the work's result, or its failure."""
-        if self.work.failure is not None:
-            self.set_exception(self.work.failure)
-            return
-        try:
-            self.set_result(self.work.result())
-        except RuntimeError as error:
-            if "KeyboardInterrupt" in str(error):  # it struck within torch's C++
-                raise KeyboardInterrupt from error
-            raise
-
-    def wait(self) -> Any:
-        """Wait for the result and return it."""
-        self.work.wait()
-        return super().wait()
-
-    def then(self, callback: Callable[[torch.futures.Future[Any]], Any]) -> PolledFuture:
-        """A future of what ``callback`` makes of this one."""
-        child = PolledFuture(self.work)
-
-        def pass_on(parent: torch.futures.Future[Any]) -> None:
-            try:
-                child.set_result(callback(parent))
-            except Exception as error:
-                child.set_exception(error)
-            except BaseException as error:  # C++ calls this, and swallows what it raises
-                self.work.interrupt = error
-                raise
-
-        self.add_done_callback(pass_on)
-        return child
 
 
 def is_in_backward() -> bool:

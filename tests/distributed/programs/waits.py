@@ -22,8 +22,8 @@ from tutorial_lib.distributed.mpi_errors import (
     CollectiveError,
     CollectiveTimeoutError,
 )
+from tutorial_lib.distributed.mpi_future import PolledFuture
 from tutorial_lib.distributed.mpi_store import Store
-from tutorial_lib.distributed.mpi_work import PolledFuture
 
 warnings.filterwarnings("error")
 
@@ -279,6 +279,16 @@ def a_new_group_waits_for_its_members_with_a_limit() -> None:
     dist.destroy_process_group(usable)
 
 
+def making_a_group_can_be_cancelled() -> None:
+    if RANK == 0:
+        threading.Timer(0.3, mpi_backend.cancel, ("enough",)).start()
+        with takes(0.2, 3), pytest.raises(CollectiveCancelledError, match="enough"):
+            dist.new_group()
+    WORLD.Barrier()
+    mpi_backend.renew()
+    all_reduce_works()
+
+
 def renew_can_be_tried_again() -> None:
     default = dist.group.WORLD
     before_s = default.timeout_s
@@ -384,6 +394,7 @@ if __name__ == "__main__":
             works_that_nobody_waits_for_are_finished,
             threads_use_groups_of_their_own,
             a_new_group_waits_for_its_members_with_a_limit,
+            making_a_group_can_be_cancelled,
             renew_can_be_tried_again,
             a_monitored_barrier_names_the_missing,
             an_observer_sees_what_begins,

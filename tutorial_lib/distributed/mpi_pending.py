@@ -1,0 +1,44 @@
+"""What a rank is waiting for, told to whoever asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Pending:
+    """An operation that has started and not ended, as another thread sees it.
+
+    Attributes:
+        group: Name of the process group; "0" is torch's default group.
+        ranks: The group's members, as global ranks.
+        operation: torch's name for it, like "all_reduce".
+        sequence: How many collectives this group had begun before; equal on all its ranks when
+            they are in step. None for send and recv.
+        peer: Global rank of the root, sender or receiver, where there is one.
+        dtype: Of the tensors.
+        shape: Of the first tensor.
+        nbytes: Of all tensors, in bytes.
+        age_s: Seconds since it started.
+        is_waited_for: Whether a thread waits for it now, rather than computing meanwhile.
+    """
+
+    group: str
+    ranks: tuple[int, ...]
+    operation: str
+    sequence: int | None
+    peer: int | None
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    age_s: float
+    is_waited_for: bool
+
+    def __str__(self) -> str:
+        number = "" if self.sequence is None else f" #{self.sequence}"
+        peer = "" if self.peer is None else f" with rank {self.peer}"
+        tensor = (
+            f"{self.dtype} {list(self.shape)}, {self.nbytes:,} bytes" if self.dtype else "no tensor"
+        )
+        ranks = ", ".join(map(str, self.ranks))
+        return f"{self.operation}{number}{peer} ({tensor}) of group {self.group!r}, ranks {ranks}"

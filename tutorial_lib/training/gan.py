@@ -72,7 +72,7 @@ class GanConfig:
 
     num_minibatches: int = NUM_MINIBATCHES["fast"]
     minibatch_size: int = MINIBATCH_SIZE
-    seed: int = 123
+    seed: int = 1
     data_dir: str | None = None
     dtype: torch.dtype = torch.float32
     progress_frequency: int | None = None

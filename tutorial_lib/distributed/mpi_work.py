@@ -260,11 +260,13 @@ class Work(dist.Work):
         """
         future = PolledFuture(self)
         with self._lock:
-            if not self.is_done:
+            # Once the lock is free, a thread may complete the work, and then this future too.
+            was_done = self.is_done
+            if not was_done:
                 if self._future is not None:
                     return self._future
                 self._future = future
-        if self.is_done:
+        if was_done:
             self.wait()  # raises if it failed: DDP's C++ cannot read a failed Python future
             future.settle()
         elif is_in_backward():

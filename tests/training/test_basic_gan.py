@@ -95,8 +95,8 @@ class TestFastMode:
         image = Image.open(fast[n].folder / "grid.png").convert("L")
         assert min(image.size) > 300
         darkest, brightest = image.getextrema()
-        assert darkest == 0
-        assert brightest == 255
+        assert darkest < 20
+        assert brightest > 235
 
     def test_the_generator_is_kept(self, fast, n):
         _, facts = load_generator(fast[n].folder / "generator.pt")

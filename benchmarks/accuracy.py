@@ -135,6 +135,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--datadir")
     parser.add_argument("--bf16", action="store_true", help="matrix products in bfloat16")
+    parser.add_argument("--no-penalty", action="store_true", help="CIFAR-10 without its L2 term")
     parser.add_argument("--out", type=Path, default=Path("outputs/accuracy"))
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -148,9 +149,10 @@ def main() -> None:
         return
     rows: dict[str, list[Run]] = {}
     if options.example == "cifar10":
-        rows["CIFAR-10"] = [
-            Run("cifar10", 1, seed, options.epochs, bf16=options.bf16, datadir=options.datadir)
-            for seed in options.seeds
+        penalty = 0.0 if options.no_penalty else Run.weight_penalty
+        shared = {"weight_penalty": penalty, "bf16": options.bf16, "datadir": options.datadir}
+        rows[f"CIFAR-10, L2 term of {penalty}"] = [
+            Run("cifar10", 1, seed, options.epochs, **shared) for seed in options.seeds
         ]
     else:
         for initialization, ranks in (

@@ -6,9 +6,10 @@ import os
 import time
 from collections.abc import Callable
 
-# Longer than an all-reduce of one network's gradients takes when all ranks are there. On a busy
-# machine who spins, even giving way, gets its core back later than who sleeps.
-SPIN_S = 0.0002
+# How far apart ranks that take the same step arrive, more or less. To sleep so long and wake up
+# again costs more than to spin, if nobody else wants the core.
+SPIN_S = 0.002
+CROWDED_S = 0.0001  # a turn that took longer gave the core to somebody who had work for it
 SHORTEST_PAUSE_S = 0.00002
 LONGEST_PAUSE_S = 0.001  # so that a wait of seconds takes hardly any of a core
 MOVED_S = 5e-6  # a poll that took longer moved data
@@ -27,11 +28,14 @@ class Pace:
 
     MPI moves data only while it is polled, so a wait in which data moves never sleeps. One in
     which nothing happens (the others are not there yet) spins a little, giving its core away
-    at every turn, then sleeps longer and longer, by 2 % of the time it has been idle.
+    at every turn, then sleeps longer and longer, by 2 % of the time it has been idle. Where
+    somebody took the core, it sleeps at once: on a busy machine who spins, even giving way, gets
+    its core back later than who sleeps.
     """
 
     def __init__(self) -> None:
         self.now = self.polled = self.moved = time.perf_counter()
+        self.spin_s = SPIN_S
 
     def pause(self) -> float:
         """Pass the time until the next poll is due; return the time in seconds."""
@@ -39,11 +43,14 @@ class Pace:
         if now - self.polled > MOVED_S:
             self.moved = now
         idle_s = now - self.moved
-        if idle_s < SPIN_S:
+        if idle_s < self.spin_s:
             give_way()
+            self.polled = time.perf_counter()
+            if self.polled - now > CROWDED_S:
+                self.spin_s = 0.0
         else:
             time.sleep(min(max(idle_s / 50, SHORTEST_PAUSE_S), LONGEST_PAUSE_S))
-        self.polled = time.perf_counter()
+            self.polled = time.perf_counter()
         return self.polled
 
 

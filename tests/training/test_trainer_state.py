@@ -9,7 +9,7 @@ from torch import nn
 from tutorial_lib.data.errors import DataError
 from tutorial_lib.learners.fsadagrad import fsadagrad
 from tutorial_lib.models.matrix_product import matrix_product, matrix_product_state
-from tutorial_lib.training import trainer_state
+from tutorial_lib.training import checkpoint, trainer_state
 from tutorial_lib.training.trainer import Trainer
 
 PROGRAM = Path(__file__).parent / "programs" / "checkpoint_trainer.py"
@@ -85,7 +85,7 @@ def test_a_full_disk_keeps_the_last_file(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(trainer_state, "_check_plain", lambda value: None)
-    monkeypatch.setattr(trainer_state.torch, "save", full)
+    monkeypatch.setattr(checkpoint.torch, "save", full)
     with pytest.raises(OSError, match=r"rank 0 could not write the checkpoint.*No space left"):
         trainer.save_checkpoint(path)
     assert path.read_bytes() == before

@@ -1,18 +1,105 @@
-"""Trained networks on disk: whole files, and nothing in them but tensors and plain values."""
+"""Files of tensors: whole or not there, nothing in them but tensors and plain values."""
+
+from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+import torch.distributed as dist
 
 from tutorial_lib.data.atomic import atomic_write
 from tutorial_lib.data.errors import DataError
+from tutorial_lib.distributed import session
 from tutorial_lib.models.gan import Generator
 
 GENERATOR_FORMAT = "gan-tutorial generator 1"
 REMEDY = "Train one with: python -m tutorial_lib.training.basic_gan --save FILE"
+
+T = TypeVar("T")
+
+
+def write_checkpoint(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
+    """Write a file that ``read_checkpoint`` reads, whole or not at all.
+
+    Args:
+        path: The file to make or replace; the last one stays when this fails.
+        content: Tensors and plain values, and the file's ``"format"``.
+
+    Raises:
+        OSError: The file can't be written, on a full disk for example: make room.
+
+    **Distributed:** not collective; see ``on_main``.
+    """
+    try:
+        with atomic_write(path) as file:
+            torch.save(content, file)
+    except (OSError, RuntimeError) as failure:  # torch has a RuntimeError for a full disk
+        raise OSError(f"rank 0 could not write the checkpoint {path}: {failure}") from failure
+
+
+def read_checkpoint(
+    path: str | os.PathLike[str], file_format: str, expected: str, remedy: str
+) -> dict[str, Any]:
+    """Read a file of tensors; code inside it is never run.
+
+    Args:
+        path: The file.
+        file_format: What its ``"format"`` must be.
+        expected: For the error: what a good file is.
+        remedy: For the error: what the reader can do.
+
+    Returns:
+        Its content, on the CPU.
+
+    Raises:
+        DataError: The file is missing, cut short, or of another kind.
+    """
+    if not Path(path).is_file():
+        raise DataError(path, expected, "no such file", remedy)
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, ValueError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        found = f"a file that torch can't read ({reason})"
+        raise DataError(path, expected, found, remedy) from error
+    if not isinstance(content, dict) or content.get("format") != file_format:
+        raise DataError(path, expected, "another torch file", remedy)
+    return content
+
+
+def on_main(work: Callable[[], T]) -> T:
+    """Let rank 0 do something, and every rank have what came of it, an error included.
+
+    Args:
+        work: Called on rank 0 only.
+
+    Returns:
+        What it returned there.
+
+    Raises:
+        OSError: As rank 0 raised it; so every rank knows, and none waits for the others.
+        ValueError: Likewise; ``DataError`` is one.
+
+    **Distributed:** collective; no rank goes on before the work is done.
+    """
+    ranks = session.current()
+    if ranks is None or ranks.world_size == 1:
+        return work()
+    outcome: list[Any] = [None, None]
+    if ranks.is_main:
+        try:
+            outcome = [work(), None]
+        except (OSError, ValueError) as error:
+            outcome = [None, error]
+    dist.broadcast_object_list(outcome)
+    result, failure = outcome
+    if failure is not None:
+        raise failure
+    return result  # type: ignore[no-any-return]  # it is rank 0's T
 
 
 def save_generator(path: str | os.PathLike[str], generator: Generator, **facts: Any) -> None:
@@ -23,11 +110,13 @@ def save_generator(path: str | os.PathLike[str], generator: Generator, **facts: 
         generator: The plain module, on any device.
         **facts: Numbers and strings to keep beside the weights: steps, seed, losses.
 
+    Raises:
+        OSError: The file can't be written, on a full disk for example: make room.
+
     **Distributed:** not collective; call it on rank 0 only.
     """
     weights = {name: value.detach().cpu() for name, value in generator.state_dict().items()}
-    with atomic_write(path) as file:
-        torch.save({"format": GENERATOR_FORMAT, "weights": weights, "facts": facts}, file)
+    write_checkpoint(path, {"format": GENERATOR_FORMAT, "weights": weights, "facts": facts})
 
 
 def load_generator(path: str | os.PathLike[str]) -> tuple[Generator, dict[str, Any]]:
@@ -43,15 +132,7 @@ def load_generator(path: str | os.PathLike[str]) -> tuple[Generator, dict[str, A
         DataError: The file is missing, cut short, or no generator of this project.
     """
     expected = "a generator saved by this project"
-    if not Path(path).is_file():
-        raise DataError(path, expected, "no such file", REMEDY)
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, ValueError) as error:
-        found = f"a file that torch can't read ({str(error).splitlines()[0]})"
-        raise DataError(path, expected, found, REMEDY) from error
-    if not isinstance(content, dict) or content.get("format") != GENERATOR_FORMAT:
-        raise DataError(path, expected, "another torch file", REMEDY)
+    content = read_checkpoint(path, GENERATOR_FORMAT, expected, REMEDY)
     generator = Generator()
     weights = content["weights"]
     try:

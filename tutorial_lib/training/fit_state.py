@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 import torch.distributed as dist
 
-from tutorial_lib.data.atomic import atomic_write
 from tutorial_lib.data.errors import DataError
-from tutorial_lib.models.matrix_product import load_matrix_product_state, matrix_product_state
+from tutorial_lib.training.checkpoint import on_main, read_checkpoint, write_checkpoint
 from tutorial_lib.training.evaluation import averaged_buffers
+from tutorial_lib.training.rank_state import load_own_state, own_state
 
 if TYPE_CHECKING:
     from tutorial_lib.training.fit import Trainer
@@ -27,7 +25,10 @@ def save_state(trainer: Trainer, path: str | os.PathLike[str]) -> None:
 
     Args:
         trainer: Between two steps.
-        path: The file to make or replace.
+        path: The file to make or replace; the last one stays whole when this fails.
+
+    Raises:
+        OSError: Rank 0 can't write the file. Raised on all ranks.
 
     **Distributed:** collective: the ranks' random states and running statistics are collected.
     """
@@ -38,19 +39,16 @@ def save_state(trainer: Trainer, path: str | os.PathLike[str]) -> None:
         everyone = [None] * ranks.world_size
         dist.gather_object(own, everyone if ranks.is_main else None)
     with averaged_buffers(trainer.training_network, ranks):
-        if ranks.is_main:
-            state = {
-                "format": FORMAT,
-                "network": trainer.training_network.state_dict(),
-                "learner": trainer.learner.state_dict(),
-                "global_step": trainer.global_step,
-                "data": trainer.pipeline.state_dict(),
-                "callbacks": [callback.state_dict() for callback in trainer.callbacks],
-                "ranks": everyone,
-            }
-            with atomic_write(path) as file:
-                torch.save(state, file)
-    ranks.barrier()  # no rank goes on, and perhaps ends, before the file is there
+        state = {
+            "format": FORMAT,
+            "network": trainer.training_network.state_dict(),
+            "learner": trainer.learner.state_dict(),
+            "global_step": trainer.global_step,
+            "data": trainer.pipeline.state_dict(),
+            "callbacks": [callback.state_dict() for callback in trainer.callbacks],
+            "ranks": everyone,
+        }
+        on_main(lambda: write_checkpoint(path, state))
 
 
 def restore_state(trainer: Trainer, path: str | os.PathLike[str]) -> bool:
@@ -74,12 +72,7 @@ def restore_state(trainer: Trainer, path: str | os.PathLike[str]) -> bool:
     **Distributed:** collective.
     """
     ranks = trainer.ranks
-    found: list[Any] = [_read(path) if ranks.is_main else None]
-    if ranks.world_size > 1:
-        dist.broadcast_object_list(found)
-    (state,) = found
-    if isinstance(state, DataError):
-        raise state
+    state = on_main(lambda: _read(path))
     if state is None:
         return False
     try:
@@ -103,33 +96,17 @@ def restore_state(trainer: Trainer, path: str | os.PathLike[str]) -> bool:
 
 def _own_state(trainer: Trainer) -> dict[str, Any]:
     """What differs between ranks."""
-    return {
-        "random": trainer.random.state_dict(),
-        "matrix_product": matrix_product_state(),
-        "buffers": {n: b.cpu().clone() for n, b in trainer.training_network.named_buffers()},
-    }
+    return {"random": trainer.random.state_dict(), **own_state(trainer.training_network)}
 
 
 def _restore_own_state(trainer: Trainer, state: dict[str, Any]) -> None:
     trainer.random.load_state_dict(state["random"])
-    load_matrix_product_state(state["matrix_product"])
-    buffers = dict(trainer.training_network.named_buffers())
-    for name, value in state["buffers"].items():
-        buffers[name].copy_(value)
+    load_own_state(trainer.training_network, state)
 
 
-def _read(path: str | os.PathLike[str]) -> dict[str, Any] | DataError | None:
-    """The file's content, None without one, or the error, which all ranks must hear of."""
+def _read(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """Return the file's content, None without one."""
     if not Path(path).is_file():
         return None
-    remedy = "Move it away to start afresh"
     expected = "a training saved by this project"
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, ValueError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        found = f"a file that torch can't read ({reason})"
-        return DataError(path, expected, found, remedy)
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
-        return DataError(path, expected, "another torch file", remedy)
-    return state
+    return read_checkpoint(path, FORMAT, expected, "Move it away to start afresh")

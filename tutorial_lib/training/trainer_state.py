@@ -5,22 +5,21 @@ from __future__ import annotations
 import io
 import os
 import pickle
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
-from tutorial_lib.data.atomic import atomic_write
 from tutorial_lib.data.errors import DataError
 from tutorial_lib.distributed import session
 from tutorial_lib.learners.distributed_learner import metric_aggregator
-from tutorial_lib.models.matrix_product import load_matrix_product_state, matrix_product_state
+from tutorial_lib.training.checkpoint import on_main, read_checkpoint, write_checkpoint
+from tutorial_lib.training.rank_state import load_own_state, own_state
 
 if TYPE_CHECKING:
     from tutorial_lib.training.trainer import Trainer
 
-FORMAT = "gan-tutorial trainer 1"
+FORMAT = "gan-tutorial trainer 2"
 
 
 def save_checkpoint(trainer: Trainer, path: str | os.PathLike[str], external_state: Any) -> None:
@@ -37,6 +36,11 @@ def save_checkpoint(trainer: Trainer, path: str | os.PathLike[str], external_sta
 
     **Distributed:** collective.
     """
+    # Learners first: block momentum brings the ranks to the same point, and their parameters.
+    learners = [learner.state_dict() for learner in trainer.parameter_learners]
+    aggregator = metric_aggregator(trainer.parameter_learners)
+    if aggregator is not None:
+        trainer.total_number_of_samples_seen = aggregator.total_number_of_samples_seen
     ranks = session.current()
     world_size = ranks.world_size if ranks is not None else 1
     error: Exception | None = None
@@ -45,7 +49,7 @@ def save_checkpoint(trainer: Trainer, path: str | os.PathLike[str], external_sta
     except pickle.UnpicklingError as refused:
         reason = str(refused).splitlines()[0]
         error = TypeError(f"external_state may hold tensors and plain values only: {reason}")
-    own = (external_state if error is None else None, matrix_product_state(), error)
+    own = (external_state if error is None else None, own_state(trainer.training_network), error)
     everyone: list[Any] = [own]
     if world_size > 1:
         everyone = [None] * world_size
@@ -53,30 +57,15 @@ def save_checkpoint(trainer: Trainer, path: str | os.PathLike[str], external_sta
     for rank, (_, _, failure) in enumerate(everyone):
         if failure is not None:
             raise type(failure)(f"rank {rank}: {failure}")
-    # Learners first: block momentum brings the ranks' parameters together.
-    learners = [learner.state_dict() for learner in trainer.parameter_learners]
-    aggregator = metric_aggregator(trainer.parameter_learners)
-    if aggregator is not None:
-        trainer.total_number_of_samples_seen = aggregator.total_number_of_samples_seen
-    outcome: list[Any] = [None]
-    if ranks is None or ranks.is_main:
-        state = {
-            "format": FORMAT,
-            "model": trainer.training_network.state_dict(),
-            "learners": learners,
-            "total_number_of_samples_seen": trainer.total_number_of_samples_seen,
-            "external": [external for external, _, _ in everyone],
-            "matrix_products": [product for _, product, _ in everyone],
-        }
-        try:
-            with atomic_write(path) as file:
-                torch.save(state, file)
-        except (OSError, RuntimeError) as failure:
-            outcome = [OSError(f"rank 0 could not write the checkpoint {path}: {failure}")]
-    if world_size > 1:
-        dist.broadcast_object_list(outcome)  # no rank goes on before the file is there
-    if outcome[0] is not None:
-        raise outcome[0]
+    state = {
+        "format": FORMAT,
+        "model": trainer.training_network.state_dict(),
+        "learners": learners,
+        "total_number_of_samples_seen": trainer.total_number_of_samples_seen,
+        "external": [external for external, _, _ in everyone],
+        "ranks": [of_rank for _, of_rank, _ in everyone],
+    }
+    on_main(lambda: write_checkpoint(path, state))
 
 
 def restore_from_checkpoint(trainer: Trainer, path: str | os.PathLike[str]) -> Any:
@@ -97,20 +86,15 @@ def restore_from_checkpoint(trainer: Trainer, path: str | os.PathLike[str]) -> A
 
     **Distributed:** collective.
     """
-    ranks = session.current()
-    found: list[Any] = [_read(trainer, path) if ranks is None or ranks.is_main else None]
-    if ranks is not None and ranks.world_size > 1:
-        dist.broadcast_object_list(found)
-    (state,) = found
-    if isinstance(state, DataError):
-        raise state
+    state = on_main(lambda: _read(trainer, path))
     trainer.training_network.load_state_dict(state["model"])
     for learner, own in zip(trainer.parameter_learners, state["learners"], strict=True):
         learner.load_state_dict(own)
     trainer.total_number_of_samples_seen = state["total_number_of_samples_seen"]
-    external, rank = state["external"], ranks.rank if ranks is not None else 0
+    ranks, external = session.current(), state["external"]
+    rank = ranks.rank if ranks is not None else 0
     saved_rank = rank if rank < len(external) else 0
-    load_matrix_product_state(state["matrix_products"][saved_rank])
+    load_own_state(trainer.training_network, state["ranks"][saved_rank])
     return external[saved_rank]
 
 
@@ -122,19 +106,11 @@ def _check_plain(value: Any) -> None:
     torch.load(file, weights_only=True)
 
 
-def _read(trainer: Trainer, path: str | os.PathLike[str]) -> dict[str, Any] | DataError:
-    """The file's content, or the error, which all ranks must hear of."""
+def _read(trainer: Trainer, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the file's content, once it is sure that the trainer can take it."""
     expected = "a checkpoint of this training"
     remedy = "Give a checkpoint that save_checkpoint wrote, and make the trainer as it was then"
-    if not Path(path).is_file():
-        return DataError(path, expected, "no such file", remedy)
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, ValueError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        return DataError(path, expected, f"a file that torch can't read ({reason})", remedy)
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
-        return DataError(path, expected, "another torch file", remedy)
+    state = read_checkpoint(path, FORMAT, expected, remedy)
     theirs = {name: tuple(value.shape) for name, value in state["model"].items()}
     network = trainer.training_network.state_dict()
     ours = {name: tuple(value.shape) for name, value in network.items()}
@@ -142,7 +118,8 @@ def _read(trainer: Trainer, path: str | os.PathLike[str]) -> dict[str, Any] | Da
         names = sorted(
             name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name)
         )
-        return DataError(path, expected, f"another model, which differs in {names}", remedy)
+        found = f"another model, which differs in {names}"
+        raise DataError(path, expected, found, remedy)
     if len(state["learners"]) != len(trainer.parameter_learners):
-        return DataError(path, expected, f"{len(state['learners'])} learners", remedy)
+        raise DataError(path, expected, f"{len(state['learners'])} learners", remedy)
     return state

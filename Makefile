@@ -38,8 +38,7 @@ soak: $(INSTALLED)
 	$(BIN)/python -m pytest -m soak
 
 bench: $(INSTALLED)
-	@set -e; for script in benchmarks/*.py; do \
-	  echo "== $$script"; $(BIN)/python "$$script"; done
+	@$(BIN)/gan-tutorial bench
 
 clean:
 	rm -rf .venv outputs dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

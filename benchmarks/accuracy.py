@@ -1,4 +1,6 @@
-"""How well TensorLayer's two examples learn: docs/accuracy.md is made of this.
+"""How well TensorLayer's two examples learn.
+
+What docs/accuracy.md says is measured by this.
 
 python benchmarks/accuracy.py                          MNIST, one epoch: a quick look
 python benchmarks/accuracy.py mnist --seeds 0 1 2      all of MNIST's: 40 minutes of one core

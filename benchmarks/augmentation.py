@@ -1,4 +1,6 @@
-"""How fast CIFAR-10's pictures are augmented on one core. Target: 20,000 a second.
+"""How fast CIFAR-10's pictures are augmented on one core.
+
+Target: 20,000 a second.
 
 python benchmarks/augmentation.py
 """

@@ -1,4 +1,6 @@
-"""How fast CNTK's text format is read on one core. Target: 100 MB of text a second.
+"""How fast CNTK's text format is read on one core.
+
+Target: 100 MB of text a second.
 
 python benchmarks/ctf_reader.py
 """

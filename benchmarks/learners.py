@@ -1,7 +1,9 @@
 """What an update and a quantised sum of gradients cost.
 
-python benchmarks/learners.py              FSAdaGrad beside torch's Adam, on one thread
-mpiexec -n 2 python benchmarks/learners.py ... and the discriminator's gradients in few bits
+python benchmarks/learners.py
+
+FSAdaGrad beside torch's Adam, on one thread, and the discriminator's gradients in few bits, on 2
+ranks.
 
 Targets: an FSAdaGrad update costs no more than torch's foreach Adam and at most twice its fused
 one; the whole 1-bit aggregation at most 1.8 ms on 2 ranks.
@@ -9,15 +11,15 @@ one; the whole 1-bit aggregation at most 1.8 ms on 2 ranks.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
-from measuring import Times, side_by_side
+from measuring import print_times, side_by_side
+from measuring.ranks import run_under_mpiexec
 from torch import Tensor
 
-from tutorial_lib.distributed import session
+from tutorial_lib.distributed import session, topology
 from tutorial_lib.learners.aggregation import QuantizedAggregation
 from tutorial_lib.learners.fsadagrad import fsadagrad
 from tutorial_lib.learners.quantization import LEGAL_BITS
@@ -34,16 +36,18 @@ MINIBATCH_SIZE = 1024
 
 
 def main() -> None:
-    with session.script() as ranks:
-        torch.set_num_threads(1)
-        if ranks.is_main:
-            for name, shapes in (("generator", GENERATOR), ("discriminator", DISCRIMINATOR)):
-                print_table(f"update of the {name}", side_by_side(updates(shapes), ROUNDS))
-        if ranks.world_size > 1:
+    if topology.launcher() == "mpi":
+        with session.script() as ranks:
             times = side_by_side(aggregations(), ROUNDS)
             if ranks.is_main:
-                where = f"{ranks.world_size} ranks, {ranks.backend}"
-                print_table(f"sum of the discriminator's gradients, {where}", times)
+                print(f"## Sum of the discriminator's gradients on {ranks.world_size} ranks")
+                print_times(times)
+        return
+    torch.set_num_threads(1)
+    for name, shapes in (("generator", GENERATOR), ("discriminator", DISCRIMINATOR)):
+        print(f"## Update of the {name}")
+        print_times(side_by_side(updates(shapes), ROUNDS))
+    run_under_mpiexec(__file__, 2)
 
 
 def updates(shapes: list[tuple[int, ...]]) -> dict[str, Callable[[], object]]:
@@ -78,13 +82,6 @@ def random_parameters(shapes: list[tuple[int, ...]]) -> list[Tensor]:
     for parameter in parameters:
         parameter.grad = torch.randn_like(parameter)
     return parameters
-
-
-def print_table(title: str, times: Times) -> None:
-    print(f"{title}: microseconds")
-    print(f"{'':14} {'median':>9} {'fastest':>9}")
-    for name, taken in times.items():
-        print(f"{name:14} {statistics.median(taken) * 1e6:9.0f} {min(taken) * 1e6:9.0f}")
 
 
 if __name__ == "__main__":

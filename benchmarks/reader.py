@@ -1,4 +1,6 @@
-"""How fast minibatches are drawn on one core. Target: 1.5 million MNIST images a second.
+"""How fast minibatches are drawn on one core.
+
+Target: 1.5 million MNIST images a second.
 
 python benchmarks/reader.py
 """

@@ -1,4 +1,4 @@
-"""How many training steps a second: this project, what a user would pick instead, and the limit.
+"""Training steps a second: this project, what a user would pick instead, and the limit.
 
 python benchmarks/training_step.py                    five rounds: about 8 minutes on two cores
 python benchmarks/training_step.py --rounds 1 --steps 30 ours ddp        a quick look at some
@@ -22,13 +22,14 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from measuring.facts import machine_facts
+from measuring import print_picture, print_table
+from measuring.pictures import rate_bars
+from measuring.ranks import MPIEXEC
 
 FOLDER = Path(__file__).parent
-RESULTS = FOLDER / "results" / "training_step.md"
-MPIEXEC = Path(sys.executable).with_name("mpiexec")
 TIMEOUT_S = 300
 REFERENCE = "torchrun DDP, gloo, DataLoader"
+LIMIT = "matrix products alone, oneDNN"
 
 
 @dataclass(frozen=True)
@@ -99,43 +100,45 @@ def contestants() -> list[Contestant]:
         Contestant("ours, script", "ours", 1, 2),
         Contestant("ours, script", "ours", 2, 1, "mpiexec"),
         Contestant("ours, script", "ours", 4, 1, "mpiexec"),
+        Contestant("ours, in a notebook", "engines", 2, 1),
         Contestant("ours, pinned to MKL", "ours", 2, 1, "mpiexec", variables=mkl),
         Contestant("plain PyTorch, DataLoader", "plain", 1, 2),
         Contestant(REFERENCE, "ddp", 2, 1, "torchrun"),
         Contestant(REFERENCE, "ddp", 4, 1, "torchrun"),
         Contestant("Accelerate", "accelerated", 2, 1, "torchrun", needs="accelerate"),
         Contestant("Lightning Fabric", "fabric", 2, 1, needs="lightning"),
-        Contestant("matrix products alone, oneDNN", "floor", 2, 1, "mpiexec", floor),
-        Contestant("matrix products alone, oneDNN", "floor", 1, 2, "python", floor),
+        Contestant(LIMIT, "floor", 2, 1, "mpiexec", floor),
+        Contestant(LIMIT, "floor", 1, 2, "python", floor),
         Contestant("matrix products alone, MKL", "floor", 2, 1, "mpiexec", ("--library", "mkl")),
     ]
 
 
-def table(rates: dict[Contestant, list[float]]) -> list[str]:
+def print_results(rates: dict[Contestant, list[float]]) -> None:
+    """Print a table, and a picture of it."""
     medians = {contestant: statistics.median(found) for contestant, found in rates.items()}
 
-    def median_of(name: str, ranks: int) -> float | None:
-        found = [m for c, m in medians.items() if (c.name, c.ranks) == (name, ranks)]
-        return found[0] if found else None
+    def ratio(value: float, name: str, ranks: int) -> str:
+        bases = [m for c, m in medians.items() if (c.name, c.ranks) == (name, ranks)]
+        return f"{value / bases[0]:.2f}" if bases else ""
 
-    limit = median_of("matrix products alone, oneDNN", 2)
-    lines = [
-        "| | ranks x threads | steps/s | slowest to fastest | to torchrun DDP | of the limit |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     for contestant, median in medians.items():
         found = rates[contestant]
-        reference = median_of(REFERENCE, max(2, contestant.ranks))
-        lines.append(
-            f"| {contestant.name} | {contestant.ranks} x {contestant.threads} | {median:.1f} "
-            f"| {min(found):.1f} to {max(found):.1f} "
-            f"| {_ratio(median, reference)} | {_ratio(median, limit)} |"
+        rows.append(
+            [
+                contestant.name,
+                f"{contestant.ranks} x {contestant.threads}",
+                f"{median:.1f}",
+                f"{min(found):.1f} to {max(found):.1f}",
+                ratio(median, REFERENCE, max(2, contestant.ranks)),
+                ratio(median, LIMIT, 2),
+            ]
         )
-    return lines
-
-
-def _ratio(value: float, base: float | None) -> str:
-    return f"{value / base:.2f}" if base else ""
+    print_table(
+        ["", "ranks x threads", "steps/s", "slowest to fastest", "to DDP", "of the limit"], rows
+    )
+    names = [f"{c.name}, {c.ranks} x {c.threads}" for c in medians]
+    print_picture(rate_bars(names, list(rates.values()), "steps/s"), "training_step")
 
 
 def main() -> None:
@@ -143,13 +146,11 @@ def main() -> None:
     parser.add_argument("scripts", nargs="*", help="only these, by the names in contestants/")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    facts = machine_facts("mpi4py", "accelerate", "lightning")
     chosen = [c for c in contestants() if not options.scripts or c.script in options.scripts]
     missing = sorted({c.needs for c in chosen if find_spec(c.needs) is None})
     if missing:
-        print(f"left out, not installed: {', '.join(missing)}; pip install -e .[bench]")
+        print(f"Left out, not installed: {', '.join(missing)}; pip install -e .[bench]\n")
     rates: dict[Contestant, list[float]] = {c: [] for c in chosen if c.needs not in missing}
     for turn in range(options.rounds):
         for contestant, found in rates.items():
@@ -157,23 +158,14 @@ def main() -> None:
             print(
                 f"round {turn + 1}: {contestant.name}, "
                 f"{contestant.ranks} x {contestant.threads}: {found[-1]:.1f} steps/s",
-                flush=True,
+                file=sys.stderr,
             )
-    lines = [
-        "# Training steps per second",
-        "",
-        "A step is two discriminator updates and one generator update of CNTK's GAN, global "
-        f"minibatch 1024. Medians of {options.rounds} rounds of {options.steps} steps, taken in "
-        "turn. The ratio to torchrun DDP is the one at as many ranks (2 for one process); the "
-        "limit is what the step's matrix products alone would take with oneDNN on 2 ranks.",
-        "",
-        *table(rates),
-        "",
-        *(f"- {fact}" for fact in facts),
-    ]
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
+    print(
+        f"Medians of {options.rounds} rounds of {options.steps} steps, taken in turn. The ratio to "
+        "DDP is the one to torchrun's at as many ranks (2 for one process); the limit is what the "
+        "step's matrix products alone would take with oneDNN on 2 ranks."
+    )
+    print_results(rates)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from tutorial_lib.display.picture import Picture
+
+RESULTS = Path(__file__).parents[1] / "results"
 
 Times = dict[str, list[float]]
 
@@ -13,6 +18,8 @@ def side_by_side(
     alternatives: Mapping[str, Callable[[], object]],
     rounds: int = 7,
     clock: Callable[[], float] = time.perf_counter,
+    repeats: int = 1,
+    before: Callable[[], object] = lambda: None,
 ) -> Times:
     """Return how many seconds each alternative took in each round.
 
@@ -23,15 +30,27 @@ def side_by_side(
         rounds: how often.
         clock: in seconds. ``time.process_time`` is right for what keeps one core busy, and says
             the same on a machine that is shared.
+        repeats: how often in a row an alternative runs in its turn; the time is that of one.
+        before: called before each turn, a barrier perhaps; its time does not count.
     """
     times: Times = {name: [] for name in alternatives}
     for turn in range(rounds + 1):
         for name, run in alternatives.items():
+            before()
             start_s = clock()
-            run()
+            for _ in range(repeats):
+                run()
             if turn:
-                times[name].append(clock() - start_s)
+                times[name].append((clock() - start_s) / repeats)
     return times
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a Markdown table; all columns but the first are numbers."""
+    print(f"\n| {' | '.join(header)} |\n|---|{'---:|' * (len(header) - 1)}")
+    for row in rows:
+        print(f"| {' | '.join(row)} |")
+    print(flush=True)
 
 
 def print_rates(times: Times, amount: float, unit: str) -> None:
@@ -42,12 +61,25 @@ def print_rates(times: Times, amount: float, unit: str) -> None:
         amount: how much one run works through, in ``unit``.
         unit: of the amount; the table is in this per second.
     """
-    width = max(map(len, times))
-    heading = f"{unit}/s"
-    print(f"{'':{width}} {heading:>14} {'slowest':>10} {'fastest':>10} {'ratio':>7}")
     first = statistics.median(next(iter(times.values())))
+    rows = []
     for name, taken in times.items():
         median = statistics.median(taken)
-        rates = (amount / median, amount / max(taken), amount / min(taken))
-        ratio = first / median
-        print(f"{name:{width}} {rates[0]:14.2f} {rates[1]:10.2f} {rates[2]:10.2f} {ratio:7.2f}")
+        rates = (amount / seconds for seconds in (median, max(taken), min(taken)))
+        rows.append([name, *(f"{rate:.2f}" for rate in rates), f"{first / median:.2f}"])
+    print_table(["", f"{unit}/s", "slowest", "fastest", "ratio"], rows)
+
+
+def print_times(times: Times) -> None:
+    """Print a table of times in microseconds: median, slowest and fastest round."""
+    rows = (
+        [name, *(f"{pick(taken) * 1e6:,.0f}" for pick in (statistics.median, max, min))]
+        for name, taken in times.items()
+    )
+    print_table(["", "µs", "slowest", "fastest"], rows)
+
+
+def print_picture(picture: Picture, name: str) -> None:
+    """Save a picture in ``results/``, and print the Markdown that shows it."""
+    path = picture.save(RESULTS / f"{name}.png")
+    print(f"\n![{picture.alt}]({path.name})\n", flush=True)

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import torch
 
+PACKAGES = ("mpi4py", "ipyparallel", "accelerate", "lightning")
 
-def machine_facts(*packages: str) -> list[str]:
-    """Return a line for each: date, processor, load, torch, the packages asked for."""
+
+def machine_facts() -> list[str]:
+    """Return a line for each: date, processor, load, system, torch, other packages."""
     libraries = re.findall(r"(oneAPI Math Kernel Library Version \S+|MKL-DNN v\S+)", _config())
     return [
         f"date: {date.today().isoformat()}",
@@ -22,7 +24,7 @@ def machine_facts(*packages: str) -> list[str]:
         f"system: {platform.system()} {platform.machine()}, Python {platform.python_version()}",
         f"torch {torch.__version__}: {', '.join(libraries)}, "
         f"{torch.backends.cpu.get_cpu_capability()}",
-        *(f"{name} {_version(name)}" for name in packages),
+        *(f"{name} {_version(name)}" for name in PACKAGES),
     ]
 
 
@@ -44,3 +46,7 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "is not installed"
+
+
+if __name__ == "__main__":
+    print("\n".join(f"- {fact}" for fact in machine_facts()))

@@ -242,6 +242,30 @@ def install_command(
     install(format, out, typer.echo)
 
 
+@app.command(epilog="Example: gan-tutorial bench allreduce training_step")
+def bench(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Which ones; all if none is named."),
+    ] = None,
+    list_them: Annotated[
+        bool, typer.Option("--list", help="Say what there is to measure.")
+    ] = False,
+) -> None:
+    """Measure this project, and what you might use instead, on this machine.
+
+    Each measurement takes its contestants in turn, prints medians and ratios, and writes them with
+    the facts about the machine to benchmarks/results/. Keep the machine quiet meanwhile.
+    """
+    from tutorial_lib.launcher.bench import about, benchmarks, run_benchmarks
+
+    if list_them:
+        for name, script in benchmarks().items():
+            typer.echo(f"{name:16} {about(script)}")
+    else:
+        run_benchmarks(names or [], typer.echo)
+
+
 @app.command()
 def doctor() -> None:
     """Check this machine: one line each, OK or what to do about it.

@@ -1,0 +1,54 @@
+"""``gan-tutorial bench``, on a small benchmarks/ of its own."""
+
+from pathlib import Path
+
+import pytest
+
+from tutorial_lib.launcher import bench
+from tutorial_lib.launcher.errors import CommandError
+
+HELLO = '"""How long a hello is.\n\nIn letters.\n"""\nprint("| hello | 5 |")\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "benchmarks"
+    (folder / "measuring").mkdir(parents=True)
+    (folder / "measuring" / "facts.py").write_text('print("- a machine")')
+    (folder / "hello.py").write_text(HELLO)
+    monkeypatch.setattr(bench, "clone", lambda: tmp_path)
+    return folder
+
+
+def test_what_it_prints_is_kept_with_the_facts(folder: Path) -> None:
+    said: list[str] = []
+    (path,) = bench.run_benchmarks([], said.append)
+    assert path == folder / "results" / "hello.md"
+    assert path.read_text() == "# How long a hello is\n\n| hello | 5 |\n\n- a machine\n"
+    assert "| hello | 5 |" in said
+
+
+def test_unknown_name(folder: Path) -> None:
+    with pytest.raises(CommandError, match=r"no benchmark bye; there are hello"):
+        bench.run_benchmarks(["bye"], print)
+
+
+def test_failure_keeps_the_result_of_before(folder: Path) -> None:
+    (path,) = bench.run_benchmarks(["hello"], lambda _: None)
+    before = path.read_text()
+    (folder / "hello.py").write_text("raise SystemExit(3)")
+    with pytest.raises(CommandError, match=r"hello.py failed \(exit status 3\)"):
+        bench.run_benchmarks(["hello"], lambda _: None)
+    assert path.read_text() == before
+
+
+def test_without_a_clone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "clone", lambda: None)
+    with pytest.raises(CommandError, match="clone of the repository"):
+        bench.benchmarks()
+
+
+def test_every_benchmark_says_what_it_is_for() -> None:
+    titles = {name: bench.about(path) for name, path in bench.benchmarks().items()}
+    assert "training_step" in titles
+    assert all(title != name for name, title in titles.items())

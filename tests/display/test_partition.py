@@ -17,6 +17,14 @@ def test_alternative_counts():
     )
 
 
+def test_strips_may_be_columns():
+    picture = partition_strips([[0, 0, 1]], names=["2 ranks"], unit="columns", xlabel="columns")
+    assert picture.alt == "2 ranks: rank 0 takes 2 of 3 columns; rank 1 takes 1 of 3 columns."
+    (axes,) = picture.figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["2 ranks"]
+    assert axes.get_xlabel() == "columns"
+
+
 @pytest.mark.parametrize("owners", [[], [[]], [np.zeros(41)]])
 def test_what_cannot_be_drawn_is_refused(owners):
     with pytest.raises(ValueError, match="1 to 40"):

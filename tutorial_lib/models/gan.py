@@ -42,6 +42,8 @@ class Generator(nn.Module):
     Source: CNTK 206A, ``generator``.
     """
 
+    pixel_range = (-1.0, 1.0)
+
     def __init__(self, seed: int = 1) -> None:
         super().__init__()
         self.hidden = Linear(NOISE_SIZE, HIDDEN_SIZE, activation="relu")

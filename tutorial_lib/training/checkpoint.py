@@ -10,13 +10,15 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from tutorial_lib.data.atomic import atomic_write
 from tutorial_lib.data.errors import DataError
 from tutorial_lib.distributed import session
-from tutorial_lib.models.gan import Generator
+from tutorial_lib.models import dcgan, gan
 
 GENERATOR_FORMAT = "gan-tutorial generator 1"
+NETWORKS: dict[str, type[nn.Module]] = {"gan": gan.Generator, "dcgan": dcgan.Generator}
 REMEDY = "Train one with: python -m tutorial_lib.training.basic_gan --save FILE"
 
 T = TypeVar("T")
@@ -102,12 +104,12 @@ def on_main(work: Callable[[], T]) -> T:
     return result  # type: ignore[no-any-return]  # it is rank 0's T
 
 
-def save_generator(path: str | os.PathLike[str], generator: Generator, **facts: Any) -> None:
+def save_generator(path: str | os.PathLike[str], generator: nn.Module, **facts: Any) -> None:
     """Write a generator's weights, whole or not at all.
 
     Args:
         path: The file to make or replace.
-        generator: The plain module, on any device.
+        generator: The plain module, of the GAN or the DCGAN, on any device.
         **facts: Numbers and strings to keep beside the weights: steps, seed, losses.
 
     Raises:
@@ -116,10 +118,12 @@ def save_generator(path: str | os.PathLike[str], generator: Generator, **facts: 
     **Distributed:** not collective; call it on rank 0 only.
     """
     weights = {name: value.detach().cpu() for name, value in generator.state_dict().items()}
-    write_checkpoint(path, {"format": GENERATOR_FORMAT, "weights": weights, "facts": facts})
+    (network,) = (name for name, kind in NETWORKS.items() if isinstance(generator, kind))
+    content = {"format": GENERATOR_FORMAT, "network": network, "weights": weights, "facts": facts}
+    write_checkpoint(path, content)
 
 
-def load_generator(path: str | os.PathLike[str]) -> tuple[Generator, dict[str, Any]]:
+def load_generator(path: str | os.PathLike[str]) -> tuple[nn.Module, dict[str, Any]]:
     """Read what ``save_generator`` wrote; code inside a file is never run.
 
     Args:
@@ -133,7 +137,10 @@ def load_generator(path: str | os.PathLike[str]) -> tuple[Generator, dict[str, A
     """
     expected = "a generator saved by this project"
     content = read_checkpoint(path, GENERATOR_FORMAT, expected, REMEDY)
-    generator = Generator()
+    network = content.get("network", "gan")
+    if network not in NETWORKS:
+        raise DataError(path, expected, f"another network ({network!r})", REMEDY)
+    generator = NETWORKS[network]()
     weights = content["weights"]
     try:
         generator.to(next(iter(weights.values())).dtype).load_state_dict(weights)

@@ -19,6 +19,7 @@ from tutorial_lib.learners.block_momentum import block_momentum_distributed_lear
 from tutorial_lib.learners.data_parallel import data_parallel_distributed_learner
 from tutorial_lib.learners.distributed_learner import DistributedLearner
 from tutorial_lib.learners.fsadagrad import fsadagrad
+from tutorial_lib.learners.learner import Learner
 from tutorial_lib.learners.schedules import (
     learning_parameter_schedule_per_sample,
     momentum_schedule_per_sample,
@@ -100,6 +101,8 @@ def frozen(network: nn.Module) -> Iterator[None]:
 class BasicGan:
     """Both players with their trainers: what a loop of one's own needs.
 
+    Another GAN is a subclass with networks, a rule, ``scale`` and ``judge`` of its own.
+
     Args:
         config: What to train.
         is_verbose: Whether to print progress.
@@ -107,23 +110,27 @@ class BasicGan:
     **Distributed:** collective in a session of several ranks.
     """
 
+    generator_updates = 1
+    """Of each step, all with the same noise."""
+
+    scale = staticmethod(scale_pixels)
+    """Brings pixels to the range of the generator's output."""
+
     def __init__(self, config: GanConfig, is_verbose: bool = True) -> None:
         ranks = session.start()
         self.config = config
         if config.matrix_product or config.is_cntk_replay:
             matrix_product(config.matrix_product or "mkl")
         self.partition = (ranks.world_size, ranks.rank)
-        self.generator = Generator(config.seed).to(ranks.device, config.dtype)
-        self.discriminator = Discriminator(config.seed + 1).to(ranks.device, config.dtype)
+        generator, discriminator = self.networks()
+        self.generator = generator.to(ranks.device, config.dtype)
+        self.discriminator = discriminator.to(ranks.device, config.dtype)
         images = mnist(config.data_dir).train
         self.source: MinibatchSource | CntkReader = MinibatchSource(images, seed=config.seed)
         self.noise: NoiseSource | CntkNoise = NoiseSource(NOISE_SIZE, seed=config.seed)
         if config.is_cntk_replay:
             self.source = CntkReader(images)
             self.noise = CntkNoise(NOISE_SIZE)
-            for network in (self.generator, self.discriminator):
-                for layer in (network.hidden, network.output):
-                    cntk_xavier_uniform_(layer.weight)
         self.device = ranks.device
         self._buffer = torch.empty(0)
         frequency = config.frequency()
@@ -141,12 +148,30 @@ class BasicGan:
             [ProgressPrinter(frequency)] if printers else [],
         )
 
-    def _learner(self, network: nn.Module) -> DistributedLearner:
-        rule = fsadagrad(
+    def networks(self) -> tuple[nn.Module, nn.Module]:
+        """Make the generator and the discriminator, equal on all ranks."""
+        generator, discriminator = Generator(self.config.seed), Discriminator(self.config.seed + 1)
+        if self.config.is_cntk_replay:
+            for network in (generator, discriminator):
+                for layer in (network.hidden, network.output):
+                    cntk_xavier_uniform_(layer.weight)
+        return generator, discriminator
+
+    def rule(self, network: nn.Module) -> Learner:
+        """Make the local rule by which a network learns."""
+        return fsadagrad(
             network.parameters(),
             lr=learning_parameter_schedule_per_sample(LEARNING_RATE),
             momentum=momentum_schedule_per_sample(MOMENTUM),
         )
+
+    def judge(self, discriminator: nn.Module, images: torch.Tensor) -> torch.Tensor:
+        """Judge n real images and n generated ones after them, (2 * n, 784), in one call."""
+        probabilities: torch.Tensor = discriminator(images)
+        return probabilities
+
+    def _learner(self, network: nn.Module) -> DistributedLearner:
+        rule = self.rule(network)
         if self.config.block_size is not None:
             return block_momentum_distributed_learner(rule, self.config.block_size)
         bits = self.config.num_quantization_bits
@@ -167,11 +192,11 @@ class BasicGan:
         """Discriminator's loss per pair, (n,): real and generated images in one forward."""
         n = len(pixels)
         images = self._images(2 * n)
-        scale_pixels(pixels.to(self.device), out=images[:n])
+        self.scale(pixels.to(self.device), out=images[:n])
         with mixed_precision(self.device, self.config.autocast):
             with torch.no_grad():
                 images[n:] = self.generator(noise)
-            d_real, d_fake = discriminator(images).chunk(2)
+            d_real, d_fake = self.judge(discriminator, images).chunk(2)
         return discriminator_loss(d_real, d_fake)
 
     def _images(self, rows: int) -> torch.Tensor:
@@ -189,7 +214,7 @@ class BasicGan:
         return generator_loss(d_fake)
 
     def step(self) -> list[LossRecord]:
-        """Two updates of the discriminator, one of the generator.
+        """Two updates of the discriminator, then ``generator_updates`` of the generator.
 
         Returns:
             Their records, in order.
@@ -201,9 +226,11 @@ class BasicGan:
             noise = self.next_noise()
             updated = self.d_trainer.train_minibatch(self.next_images().features, noise)
             records.append(_record("D", self.d_trainer, updated))
-        with frozen(self.discriminator):
-            updated = self.g_trainer.train_minibatch(self.next_noise())
-        records.append(_record("G", self.g_trainer, updated))
+        noise = self.next_noise()
+        for _ in range(self.generator_updates):
+            with frozen(self.discriminator):
+                updated = self.g_trainer.train_minibatch(noise)
+            records.append(_record("G", self.g_trainer, updated))
         return records
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -32,6 +33,7 @@ class Notebook:
         self.client: BlockingKernelClient = self.manager.client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=TIMEOUT_S)
+        self.sent_bytes = 0  # to the front end, by the last cell
 
     @property
     def pid(self) -> int:
@@ -40,9 +42,16 @@ class Notebook:
     def run(self, source: str) -> list[Output]:
         outputs: list[Output] = []
         by_display_id: dict[str, Output] = {}
+        self.sent_bytes = 0
+        is_stale = False
 
         def keep(message: dict[str, Any]) -> None:
+            nonlocal is_stale
             kind, content = message["msg_type"], message["content"]
+            self.sent_bytes += len(json.dumps(content))
+            if is_stale and kind in ("stream", "error", "execute_result", "display_data"):
+                is_stale = False
+                outputs.clear()
             if kind in ("stream", "error", "execute_result"):
                 outputs.append({"kind": kind, **content})
             elif kind == "display_data":
@@ -52,7 +61,9 @@ class Notebook:
             elif kind == "update_display_data":
                 by_display_id[content["transient"]["display_id"]].update(content)
             elif kind == "clear_output":
-                outputs.clear()
+                is_stale = content["wait"]
+                if not is_stale:
+                    outputs.clear()
 
         self.client.execute_interactive(source, output_hook=keep, timeout=TIMEOUT_S)
         return outputs
@@ -172,11 +183,79 @@ def test_interrupt_ends_the_cell_with_an_error_and_the_next_one_works(
     assert notebook.run("%%ranks\nkept")[-1]["data"]["text/plain"] == "{0: 0, 1: 1}"
 
 
-def test_output_in_the_notebook_grows_linearly(notebook: Notebook) -> None:
-    outputs = notebook.run(
-        "%%ranks 0\nimport time\nfor i in range(200):\n    print('x' * 99)\n    time.sleep(0.005)"
+PRINTING = """%%ranks
+import time
+until = time.monotonic() + {seconds}
+i = 0
+while time.monotonic() < until:
+    print(f"{{rank}} {{i:6}}", "x" * 90)
+    i += 1
+    time.sleep(0.01)
+"""
+
+
+def test_long_cell_has_a_line_for_each_other_rank_and_leaves_each_byte_once(
+    notebook: Notebook,
+) -> None:
+    seen = []
+    for seconds in (3, 9):
+        outputs = notebook.run(PRINTING.format(seconds=seconds))
+        (folded,) = (o for o in outputs if o["kind"] == "display_data")
+        assert outputs[-1] is folded  # and no line of a rank under way
+        streams = text(outputs).splitlines()
+        assert [line.split()[:2] for line in streams] == [
+            ["0", str(i)] for i in range(len(streams))
+        ]
+        assert "s ago" not in str(outputs)
+        plain = folded["data"]["text/plain"].splitlines()
+        assert plain[0] == "[rank 1]"
+        assert [line.split()[:2] for line in plain[1:]] == [
+            ["1", str(i)] for i in range(len(plain) - 1)
+        ]
+        assert "<details><summary>rank 1: <code>1 " in folded["data"]["text/html"]
+        seen.append((len(text(outputs)) + len(folded["data"]["text/plain"]), notebook.sent_bytes))
+    (useful, sent), (more_useful, more_sent) = seen
+    assert more_sent / more_useful < 1.2 * sent / useful  # linear
+    assert more_sent < 4 * more_useful  # rank 0's at most thrice, rank 1's as text and as HTML
+
+
+def test_lines_of_other_ranks_show_while_a_cell_runs(notebook: Notebook) -> None:
+    lines: list[str] = []
+    notebook.client.execute(
+        "%%ranks\nimport time\nprint('step 1 of', rank)\ntime.sleep(4)\nprint('done')"
     )
-    assert len(text(outputs)) == 200 * 100
+    while not lines:
+        message = notebook.client.get_iopub_msg(timeout=TIMEOUT_S)
+        if message["msg_type"] == "display_data":
+            lines = message["content"]["data"]["text/plain"].splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("rank 1 ")
+    assert lines[0].endswith("s ago  step 1 of 1")
+    final = notebook.run("1")  # waits for the cell before
+    assert final[-1]["data"] == {"text/plain": "1"}
+
+
+def test_unfolded_on_request(notebook: Notebook) -> None:
+    for magic, element in (("%%ranks", "<details>"), ("%%ranks --all", "<details open>")):
+        (shown,) = notebook.run(f"{magic}\nif rank == 1: print('<a>\\n&b')")
+        assert shown["data"]["text/plain"] == "[rank 1]\n<a>\n&b"
+        assert shown["data"]["text/html"].startswith(f"{element}<summary>rank 1: <code>&amp;b<")
+        assert ">&lt;a&gt;\n&amp;b<" in shown["data"]["text/html"]
+
+
+def test_flood_neither_blocks_nor_floods_and_the_logs_have_all_of_it(notebook: Notebook) -> None:
+    outputs = notebook.run("%%ranks\nfor i in range(100_000):\n    print('flood', i, 'y' * 40)")
+    assert notebook.sent_bytes < 3_000_000
+    assert "lines left out: the file ranks.logs[0] has them" in text(outputs)
+    assert "lines left out: the file ranks.logs[1]" in outputs[-1]["data"]["text/plain"]
+    for shown in (text(outputs), outputs[-1]["data"]["text/plain"]):
+        assert shown.rstrip().endswith("flood 99999 " + "y" * 40)
+    outputs = notebook.run(
+        "for log in ranks.logs.values():\n"
+        "    found = [line for line in open(log) if line.startswith('flood')]\n"
+        "    print(len(found), found[-1].split()[1])"
+    )
+    assert text(outputs) == "100000 99999\n" * 2
 
 
 def test_killed_kernel_takes_its_engines_with_it(

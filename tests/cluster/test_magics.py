@@ -9,20 +9,22 @@ from tutorial_lib.cluster.magics import parse
 
 
 @pytest.mark.parametrize(
-    ("line", "ranks", "names"),
+    ("line", "ranks", "names", "is_unfolded"),
     [
-        ("", None, []),
-        ("0", [0], []),
-        ("2,0", [0, 2], []),
-        ("0 2", [0, 2], []),
-        ("--all", None, []),
-        ("--push a", None, ["a"]),
-        ("--push a,b 1", [1], ["a", "b"]),
-        ("1 --push=a", [1], ["a"]),
+        ("", None, [], False),
+        ("0", [0], [], False),
+        ("2,0", [0, 2], [], False),
+        ("0 2", [0, 2], [], False),
+        ("--all", None, [], True),
+        ("--push a", None, ["a"], False),
+        ("--push a,b 1", [1], ["a", "b"], False),
+        ("1 --push=a", [1], ["a"], False),
     ],
 )
-def test_line_is_read(line: str, ranks: list[int] | None, names: list[str]) -> None:
-    assert parse(line) == (ranks, names)
+def test_line_is_read(
+    line: str, ranks: list[int] | None, names: list[str], is_unfolded: bool
+) -> None:
+    assert parse(line) == (ranks, names, is_unfolded)
 
 
 @pytest.mark.parametrize("line", ["x", "--push", "-1", "0,x", "--nope 1", "0-2"])

@@ -78,5 +78,5 @@ def test_much_output_costs_time_in_proportion() -> None:
     relay = Relay([0, 1])
     for _ in range(100_000):
         relay.take(1, stream("x" * 10 + "\n"))
-    (message,) = relay.waiting[1]
-    assert len("".join(message["content"]["text"])) == 1_100_000
+    (message,) = relay.others[1].final()
+    assert len(message["content"]["text"]) == 1_100_000

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from types import CodeType, TracebackType
 from typing import Any
 
+from tutorial_lib.cluster import output_limit
 from tutorial_lib.cluster.values import encode
 
 Answer = dict[str, Any]
@@ -113,6 +114,7 @@ def answer(work: Callable[[], object], filename: str = "", lines_above: int = 0)
         result = {"status": "ok", "time": time.time(), **encode(value)}
     except BaseException as error:
         result = {"status": "error", "time": time.time(), **_describe(error, filename, lines_above)}
+    output_limit.finish()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     return result  # the engine's own handler comes back when the answer is on its way

@@ -38,6 +38,7 @@ class RankInfo:
         cores: Cores it may use.
         threads: Threads of its numerical libraries.
         mpi: Its MPI library.
+        log: File on its host with all that it prints; "" if unknown.
     """
 
     rank: int
@@ -47,6 +48,7 @@ class RankInfo:
     cores: int
     threads: int
     mpi: str
+    log: str
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ class LiveLine:
     """
 
     def __init__(self) -> None:
-        self._shell = _kernel_shell()
+        self._shell = kernel_shell()
         self._handle: Any = None
         self._text = ""
 
@@ -56,8 +56,8 @@ class LiveLine:
             self._handle.update({"text/plain": text}, raw=True)
 
 
-def _kernel_shell() -> Any:
-    """The shell of the notebook kernel that this process is, if it is one."""
+def kernel_shell() -> Any:
+    """The shell of the notebook kernel that this process is; None in any other process."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell if getattr(shell, "kernel", None) is not None else None

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, magics_class, no_var_expand
 
 from tutorial_lib.cluster.ranks import current
 
-USAGE = "use %%ranks, %%ranks 0, %%ranks 0,2 or %%ranks --push a,b"
+USAGE = "use %%ranks, %%ranks 0, %%ranks 0,2, %%ranks --all or %%ranks --push a,b"
+
+
+class Line(NamedTuple):
+    """What stands behind ``%%ranks``.
+
+    Attributes:
+        ranks: On which to run; None for all.
+        names: Of the notebook's variables to set there first.
+        is_unfolded: Whether the output of all ranks is in the open.
+    """
+
+    ranks: list[int] | None
+    names: list[str]
+    is_unfolded: bool
 
 
 @magics_class
@@ -22,7 +36,8 @@ class RanksMagics(Magics):
         """Run the cell on the ranks.
 
         ``%%ranks`` on all, ``%%ranks 0`` or ``%%ranks 0,2`` on some, ``%%ranks --push a,b``
-        with variables of the notebook set there first.
+        with variables of the notebook set there first. What ranks other than the first print
+        is folded to its last line; with ``--all`` it is in the open.
 
         Args:
             line: Which ranks, and what to push.
@@ -32,7 +47,7 @@ class RanksMagics(Magics):
             The value of its last expression by rank; None when it has none on any rank.
         """
         shell: Any = self.shell
-        chosen, names = parse(line)
+        chosen, names, is_unfolded = parse(line)
         ranks = current()
         if missing := [name for name in names if name not in shell.user_ns]:
             raise UsageError(f"--push: the notebook has no variable {missing[0]!r}")
@@ -43,33 +58,35 @@ class RanksMagics(Magics):
             ranks=chosen,
             number=shell.displayhook.prompt_count,
             heading=f"%%ranks {line}".strip(),
+            is_unfolded=is_unfolded,
         )
         return values if any(value is not None for value in values.values()) else None
 
 
-def parse(line: str) -> tuple[list[int] | None, list[str]]:
+def parse(line: str) -> Line:
     """Read the line of ``%%ranks``.
 
     Args:
         line: What stands behind ``%%ranks``.
 
     Returns:
-        The ranks, None for all, and the names to push.
+        What it asks for.
 
     Raises:
         UsageError: It is something else.
     """
     ranks: list[int] | None = None
     names: list[str] = []
+    is_unfolded = False
     words = line.replace("=", " ").split()
     while words:
         word = words.pop(0)
         if word == "--push" and words:
             names += [name for name in words.pop(0).split(",") if name]
         elif word == "--all":
-            ranks = None
+            ranks, is_unfolded = None, True
         elif all(part.strip().isdigit() for part in word.split(",")):
             ranks = sorted({int(part) for part in word.split(",")} | set(ranks or ()))
         else:
             raise UsageError(f"{word!r}: {USAGE}")
-    return ranks, names
+    return Line(ranks, names, is_unfolded)

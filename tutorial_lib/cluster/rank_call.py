@@ -50,6 +50,7 @@ class RankCall:
         on_output: Called, in the waiting thread, with a rank and a message of its output.
         why_dead: Says why the whole cluster is gone, or "" while it lives.
         is_interruptible: Whether the work may be interrupted.
+        on_turn: Called in the waiting thread, every so often.
         answers: By rank, as far as they have come: what the functions in ``cell`` make, with
             "status" "ok" or "error", or "dead" when the rank's process has ended.
     """
@@ -59,6 +60,7 @@ class RankCall:
     on_output: OnOutput
     why_dead: Callable[[], str] = lambda: ""
     is_interruptible: bool = True
+    on_turn: Callable[[], None] = lambda: None
     answers: dict[int, dict[str, Any]] = field(default_factory=dict)
     _events: queue.SimpleQueue[tuple[int, str, Any]] = field(default_factory=queue.SimpleQueue)
     _message_ids: dict[int, str] = field(default_factory=dict)
@@ -125,6 +127,7 @@ class RankCall:
         try:
             while self.pending:
                 self._take(POLL_S)
+                self.on_turn()
                 now = time.monotonic()
                 self._bury_lost(now)
                 if failed_at is None and self._has_failed():

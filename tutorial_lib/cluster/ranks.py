@@ -56,6 +56,11 @@ class Ranks:
         return len(self)
 
     @property
+    def logs(self) -> dict[int, str]:
+        """The file, on its host, with all that a rank has printed; gone when the cluster stops."""
+        return {rank: info.log for rank, info in self._connection.information.items()}
+
+    @property
     def view(self) -> Any:
         """A view of ipyparallel on all ranks, in rank order."""
         return self.client.direct_view([engine.engine_id for engine in self.engines.values()])
@@ -67,6 +72,7 @@ class Ranks:
         ranks: Iterable[int] | None = None,
         number: int = 0,
         heading: str = "",
+        is_unfolded: bool = False,
     ) -> dict[int, Any]:
         """Run code, or call a function, on the ranks, and show what they print.
 
@@ -75,7 +81,10 @@ class Ranks:
             *arguments: For the function.
             ranks: Which ones; None for all.
             number: For source: the cell's execution count, shown in tracebacks.
-            heading: For source: the line above it in its cell, for line numbers to agree.
+            heading: For source: the line above it in its cell, for line numbers to agree. The
+                cell is then nothing but this work, and while it runs long, the other ranks have
+                a line each above rank 0's output.
+            is_unfolded: Whether what the other ranks print is shown in the open.
 
         Returns:
             By rank, the value of the last expression, or what the function returned. A value
@@ -88,7 +97,9 @@ class Ranks:
             KeyboardInterrupt: Interrupted here; the ranks have been interrupted too.
         """
         if isinstance(code, str):
-            return self._run(ranks, cell.run_cell, code, number, heading)
+            chosen = self._choose(ranks)
+            relay = Relay(chosen, is_whole_cell=bool(heading), is_unfolded=is_unfolded)
+            return self._run(chosen, cell.run_cell, code, number, heading, relay=relay)
         return self._run(ranks, cell.call, code, arguments)
 
     def push(self, variables: Mapping[str, object], ranks: Iterable[int] | None = None) -> None:
@@ -179,13 +190,18 @@ class Ranks:
             view.activate()
 
     def _run(
-        self, ranks: Iterable[int] | None, function: Callable[..., Any], *arguments: Any
+        self,
+        ranks: Iterable[int] | None,
+        function: Callable[..., Any],
+        *arguments: Any,
+        relay: Relay | None = None,
     ) -> dict[int, Any]:
         chosen = self._choose(ranks)
         self._finish_set_up()
         self._get_in_step()
-        relay = Relay(chosen)
+        relay = relay or Relay(chosen)
         call = self._call(chosen, relay.take)
+        call.on_turn = relay.tick
         try:
             self._wait(call, function, *arguments)
         finally:

@@ -12,10 +12,12 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
-from tutorial_lib.cluster import mpi_flavour
+from tutorial_lib.cluster import mpi_flavour, output_limit
 from tutorial_lib.cluster.cell import Answer, answer
+from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, ClusterFolder
 from tutorial_lib.distributed.topology import available_cores, threads_per_rank
 
 ALL_REDUCE_TIMEOUT_S = 20.0
@@ -33,6 +35,8 @@ def place() -> Answer:
     def work() -> dict[str, Any]:
         from mpi4py import MPI
 
+        log = _log(MPI.COMM_WORLD.rank)
+        output_limit.install(MPI.COMM_WORLD.rank, log)
         return {
             "rank": MPI.COMM_WORLD.rank,
             "size": MPI.COMM_WORLD.size,
@@ -41,9 +45,16 @@ def place() -> Answer:
             "cores": available_cores(),
             "threads": threads(MPI.COMM_WORLD.size),
             "mpi": mpi_flavour.library_name(MPI.Get_library_version()),
+            "log": log,
         }
 
     return answer(work)
+
+
+def _log(rank: int) -> str:
+    """The file that has all of this rank's output, "" if that is not ours to say."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    return str(ClusterFolder(Path(folder)).log(f"rank-{rank}")) if folder else ""
 
 
 def meet(folder: str) -> Answer:

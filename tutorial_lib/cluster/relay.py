@@ -2,33 +2,48 @@
 
 Text goes where a cell's own text goes and rich output through IPython's display, so that a
 notebook, a batch run and a terminal show the same; without IPython all of it is plain text.
+
+While a long cell runs, the other ranks have a line each above all output. To show and to remove
+these lines the cell's output is cleared and sent again: twice in all, however long the cell runs.
 """
 
 from __future__ import annotations
 
-import re
 import sys
+import time
 from collections.abc import Iterable
-from typing import Any
 
-Message = dict[str, Any]
+from tutorial_lib.cluster.lane import Lane, Message, display_id, stream
+from tutorial_lib.cluster.live_line import LiveLine, kernel_shell
+from tutorial_lib.display.fold import fold, shorten
 
-_OVERWRITTEN = re.compile(r"[^\n]*\r(?=[^\n])")  # text that a carriage return lets vanish
+LINES_AFTER_S = 1.5  # a shorter cell shows the others' output soon enough
+LINES_EVERY_S = 1.0
 
 
 class Relay:
     """Orders the output of some ranks: the first one's at once, the others' when all is done.
 
-    Every rank but rank 0 has its output under a line ``[rank 1]``.
+    Every rank but rank 0 has its output under a line ``[rank 1]``, and more than a line of text
+    folded, where that can be.
 
     Args:
         ranks: In the order in which they are shown.
+        is_whole_cell: Whether nothing else has output in the cell, so that it may be cleared.
+        is_unfolded: Whether the other ranks' text is in the open too.
     """
 
-    def __init__(self, ranks: Iterable[int]) -> None:
+    def __init__(
+        self, ranks: Iterable[int], is_whole_cell: bool = False, is_unfolded: bool = False
+    ) -> None:
         self.first, *others = ranks
-        self.waiting: dict[int, list[Message]] = {rank: [] for rank in others}
+        self.others = {rank: Lane() for rank in others}
+        self._own = Lane()  # of the first rank
         self._is_named = self.first == 0
+        self._is_unfolded = is_unfolded
+        self._has_lines = is_whole_cell and bool(others) and kernel_shell() is not None
+        self._lines: LiveLine | None = None
+        self._lines_due = time.monotonic() + LINES_AFTER_S
 
     def take(self, rank: int, message: Message) -> None:
         """Take in one message of a rank's output.
@@ -38,26 +53,78 @@ class Relay:
             message: As its engine sent it.
         """
         if rank != self.first:
-            _keep(self.waiting[rank], message)
+            self.others[rank].keep(message)
             return
         if not self._is_named:
             self._is_named = True
-            message = _with_heading(rank, message)
+            show(heading(rank))
+        if message["msg_type"] == "clear_output":
+            self._has_lines, self._lines = False, None  # the reader's code clears, and we don't
+        if self._has_lines:
+            self._own.keep(message)
         show(message)
+
+    def tick(self) -> None:
+        """Bring the lines of the other ranks up to date; called again and again meanwhile."""
+        now = time.monotonic()
+        if not self._has_lines or now < self._lines_due:
+            return
+        self._lines_due = now + LINES_EVERY_S
+        if not any(lane.last_line for lane in self.others.values()):
+            return
+        text = "\n".join(
+            f"rank {rank}  {now - lane.changed_at:3.0f} s ago  {shorten(lane.last_line)}"
+            for rank, lane in self.others.items()
+            if lane.last_line
+        )
+        if self._lines is None:
+            show({"msg_type": "clear_output", "content": {"wait": True}})
+            self._lines = LiveLine()
+            self._lines.show(text)
+            self._show_own()
+        else:
+            self._lines.show(text)
 
     def finish(self) -> None:
         """Show what the other ranks have printed and shown, in order."""
-        for rank, messages in self.waiting.items():
+        if self._lines is not None:
+            is_followed = any(lane.messages for lane in (self._own, *self.others.values()))
+            show({"msg_type": "clear_output", "content": {"wait": is_followed}})
+            self._show_own()
+        self._has_lines, self._lines = False, None
+        for rank, lane in self.others.items():
             last_stream = ""
-            for message in messages:
-                if message["msg_type"] == "stream":
-                    text = _OVERWRITTEN.sub("", "".join(message["content"]["text"]))
-                    message["content"]["text"] = text if text.endswith("\n") else f"{text}\n"
-                if (stream := _stream(message)) != last_stream:
-                    message = _with_heading(rank, message)
-                    last_stream = stream
-                show(message)
-            messages.clear()
+            for message in lane.final():
+                is_named = stream(message) == last_stream
+                last_stream = stream(message)
+                self._show_other(rank, message, is_named)
+            lane.messages.clear()
+
+    def _show_own(self) -> None:
+        if self.first != 0:
+            show(heading(self.first))
+        for message in self._own.messages:
+            content = message["content"]
+            if message["msg_type"] == "stream":
+                content = {**content, "text": "".join(content["text"])}
+            show({"msg_type": message["msg_type"], "content": content})
+
+    def _show_other(self, rank: int, message: Message, is_named: bool) -> None:
+        content = message["content"]
+        if message["msg_type"] == "stream" and content["text"].count("\n") > 1 and is_rich():
+            name = f"rank {rank}" + (", stderr" if stream(message) == "stderr" else "")
+            data = fold(name, content["text"], self._is_unfolded)
+            show({"msg_type": "display_data", "content": {"data": data}})
+            return
+        if not is_named:
+            name = "stderr" if stream(message) == "stderr" else "stdout"
+            show(heading(rank, name))
+        show(message)
+
+
+def heading(rank: int, name: str = "stdout") -> Message:
+    """The line that names a rank above its output."""
+    return {"msg_type": "stream", "content": {"name": name, "text": f"[rank {rank}]\n"}}
 
 
 def show(message: Message) -> None:
@@ -68,10 +135,10 @@ def show(message: Message) -> None:
     """
     kind, content = message["msg_type"], message["content"]
     if kind == "stream":
-        stream = sys.stderr if _stream(message) == "stderr" else sys.stdout
-        stream.write(content["text"])
-        stream.flush()
-    elif not _is_in_ipython():
+        target = sys.stderr if stream(message) == "stderr" else sys.stdout
+        target.write(content["text"])
+        target.flush()
+    elif not is_rich():
         if kind != "clear_output":
             print(content["data"].get("text/plain", ""), flush=True)
     elif kind == "clear_output":
@@ -86,54 +153,12 @@ def show(message: Message) -> None:
             content["data"],
             metadata=content.get("metadata") or {},
             raw=True,
-            display_id=_display_id(message),
+            display_id=display_id(message),
             update=kind == "update_display_data",
         )
 
 
-def _keep(messages: list[Message], message: Message) -> None:
-    """Keep a message for later, as a notebook's output area would.
-
-    Text is gathered in a list per stretch of one stream, so that each byte is copied once.
-    """
-    kind, content = message["msg_type"], message["content"]
-    last = messages[-1] if messages else None
-    if kind == "clear_output":
-        messages.clear()
-    elif kind == "stream":
-        if last is not None and last["msg_type"] == kind and _stream(last) == _stream(message):
-            last["content"]["text"].append(content["text"])
-        else:
-            text = [content["text"]]
-            messages.append({"msg_type": kind, "content": {"name": content["name"], "text": text}})
-    elif kind == "update_display_data":
-        for shown in messages:
-            if shown["msg_type"] != "stream" and _display_id(shown) == _display_id(message):
-                shown["content"] = {**shown["content"], "data": content["data"]}
-    else:
-        messages.append({"msg_type": kind, "content": content})
-
-
-def _with_heading(rank: int, message: Message) -> Message:
-    """Name the rank in front of its output: in one piece with text, else on a line of its own."""
-    heading, content = f"[rank {rank}]\n", message["content"]
-    if message["msg_type"] == "stream":
-        return {"msg_type": "stream", "content": {**content, "text": heading + content["text"]}}
-    show({"msg_type": "stream", "content": {"name": "stdout", "text": heading}})
-    return message
-
-
-def _stream(message: Message) -> str:
-    """Where a message shows: rich output stands with the standard output."""
-    return "stderr" if message["content"].get("name") == "stderr" else "stdout"
-
-
-def _display_id(message: Message) -> str | None:
-    transient = message["content"].get("transient") or {}
-    identity: str | None = transient.get("display_id")
-    return identity
-
-
-def _is_in_ipython() -> bool:
+def is_rich() -> bool:
+    """Whether IPython shows more than text here."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and ipython.get_ipython() is not None

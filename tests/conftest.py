@@ -67,6 +67,21 @@ def mpiexec(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     return run
 
 
+@pytest.fixture(scope="session")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Launch:
+    """``python(*arguments)`` runs Python as ``mpiexec`` does, without MPI."""
+
+    folder = tmp_path_factory.mktemp("python")
+
+    def run(
+        *arguments: str | Path, timeout_s: float = 90, check: bool = True, **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, *map(str, arguments)]
+        return run_program(command, folder, timeout_s, check, env)
+
+    return run
+
+
 def run_program(
     command: list[str], cwd: Path, timeout_s: float, check: bool, env: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:

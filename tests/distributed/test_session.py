@@ -1,11 +1,8 @@
-import os
-import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
 from tutorial_lib.distributed import session
 
@@ -28,33 +25,6 @@ def test_gradients_are_summed_under_mpi(mpiexec, n):
 @pytest.mark.mpi
 def test_gloo_is_one_argument_away(mpiexec):
     assert len(answers(mpiexec(2, SUM_GRADIENTS, "gloo").stdout)) == 2
-
-
-def test_gradients_are_summed_under_torchrun(tmp_path):
-    torchrun = Path(sys.executable).parent / "torchrun"
-    command = [torchrun, "--standalone", "--nproc-per-node", "2", SUM_GRADIENTS]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert answers(done.stdout) == ["ok 0 of 2 by torchrun", "ok 1 of 2 by torchrun"]
-
-
-def test_ranks_set_by_hand_find_each_other():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, SUM_GRADIENTS],
-            env={**os.environ, **common, "RANK": str(rank), "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    output = "".join(rank.communicate(timeout=90)[0] for rank in ranks)
-    assert answers(output) == ["ok 0 of 2 by environment", "ok 1 of 2 by environment"]
 
 
 @pytest.mark.mpi
@@ -83,6 +53,15 @@ def test_alone_there_is_no_group_and_nothing_to_wait_for():
         session.stop()
     assert session.current() is None
     session.stop()
+
+
+def test_a_group_of_somebody_else_is_not_taken_for_a_session():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(RuntimeError, match=r"in place of torch\.distributed\.init"):
+            session.start()
+    finally:
+        dist.destroy_process_group()
 
 
 def test_nccl_without_gpus_says_what_to_do():

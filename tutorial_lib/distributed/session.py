@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import io
 import os
-import socket
 import sys
 import traceback
 from collections.abc import Iterator
@@ -20,9 +19,10 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from tutorial_lib.distributed import rendezvous
+from tutorial_lib.distributed.rendezvous import MPI_BACKEND
 from tutorial_lib.distributed.topology import Topology, detect, threads_per_rank
 
-MPI_BACKEND = "mpi4py"
 TIMEOUT_S = 600.0  # no rank is this late in earnest; one that is has died or taken another path
 
 
@@ -99,8 +99,11 @@ def start(
         no process group.
 
     Raises:
-        ValueError: The open session has another backend (call ``stop()`` first), or the
-            environment's RANK and WORLD_SIZE make no sense.
+        ValueError: The open session has another backend (call ``stop()`` first), the
+            backend "mpi4py" is asked for where MPI didn't start the ranks, or RANK, WORLD_SIZE,
+            MASTER_ADDR and MASTER_PORT are incomplete or make no sense.
+        RuntimeError: torch's process group is open, but not by us: leave that to ``start``.
+        OSError: MASTER_PORT is taken on rank 0's host: set another one on all ranks.
 
     **Distributed:** collective when it opens the session.
     """
@@ -112,7 +115,22 @@ def start(
                 "call session.stop() on every rank first"
             )
         return _session
+    if dist.is_initialized():
+        raise RuntimeError(
+            "torch's process group is open already: call session.start() in place of "
+            "torch.distributed.init_process_group()"
+        )
     topology = detect()
+    timeout = timedelta(seconds=timeout_s)
+    if topology.launcher != "mpi" and topology.world_size > 1 and backend == MPI_BACKEND:
+        raise ValueError(
+            f"backend {MPI_BACKEND!r} needs ranks that MPI started: start them with mpiexec, "
+            "or use backend 'gloo'"
+        )
+    store = None
+    if topology.launcher == "environment" and topology.world_size > 1:
+        store = rendezvous.store_at_master(topology, timeout)
+        topology = rendezvous.locate(topology, store)
     if threads is None and "OMP_NUM_THREADS" not in os.environ:
         threads = threads_per_rank(topology.local_world_size)
     if threads is not None:
@@ -122,7 +140,9 @@ def start(
         backend = None
     else:
         backend = backend or _default_backend(topology, device)
-        _open_group(topology, backend, device, timedelta(seconds=timeout_s))
+        if topology.launcher == "mpi":
+            store = rendezvous.store_under_mpi(topology, backend, timeout)
+        _open_group(topology, backend, device, timeout, store)
     _session = Session(topology, backend, device, torch.get_num_threads())
     return _session
 
@@ -209,10 +229,15 @@ def _default_backend(topology: Topology, device: torch.device) -> str:
     return MPI_BACKEND if topology.launcher == "mpi" else "gloo"
 
 
-def _open_group(topology: Topology, backend: str, device: torch.device, timeout: timedelta) -> None:
-    """Open torch's default process group. Collective."""
-    store = _store(topology, backend, timeout) if topology.launcher == "mpi" else None
-    with _gloo_on_loopback(topology.is_one_host):
+def _open_group(
+    topology: Topology,
+    backend: str,
+    device: torch.device,
+    timeout: timedelta,
+    store: dist.Store | None,
+) -> None:
+    """Open torch's default process group; without a store, torchrun has one. Collective."""
+    with rendezvous.gloo_on_loopback(topology.is_one_host):
         dist.init_process_group(
             backend,
             store=store,
@@ -221,48 +246,3 @@ def _open_group(topology: Topology, backend: str, device: torch.device, timeout:
             timeout=timeout,
             device_id=device if device.type == "cuda" else None,
         )
-
-
-def _store(topology: Topology, backend: str, timeout: timedelta) -> dist.Store:
-    """Where the ranks find each other when MPI started them. Collective."""
-    if backend == MPI_BACKEND:
-        from tutorial_lib.distributed import mpi_backend, mpi_progress, mpi_store
-
-        mpi_backend.register()
-        if mpi_progress.has_threads():
-            return mpi_store.Store(timeout.total_seconds())
-    return _store_through_mpi(topology, timeout)
-
-
-def _store_through_mpi(topology: Topology, timeout: timedelta) -> dist.Store:
-    """A key-value store at a port that rank 0's system chose and MPI tells the others.
-
-    No two clusters on a host can want the same port, and no port is guessed.
-    """
-    from mpi4py import MPI
-
-    address: tuple[str, int] | None = None
-    if topology.is_main:
-        host = "127.0.0.1" if topology.is_one_host else socket.getfqdn()
-        server = dist.TCPStore(
-            host, 0, topology.world_size, True, timeout=timeout, wait_for_workers=False
-        )
-        address = (host, server.port)
-    host, port = MPI.COMM_WORLD.bcast(address)
-    if topology.is_main:
-        return server
-    return dist.TCPStore(host, port, topology.world_size, False, timeout=timeout)
-
-
-@contextmanager
-def _gloo_on_loopback(is_one_host: bool) -> Iterator[None]:
-    """Let gloo talk over the loopback interface: a host's name need not resolve."""
-    name = "GLOO_SOCKET_IFNAME"
-    if not is_one_host or name in os.environ:
-        yield
-        return
-    os.environ[name] = "lo0" if sys.platform == "darwin" else "lo"
-    try:
-        yield
-    finally:
-        os.environ.pop(name, None)

@@ -1,0 +1,88 @@
+"""Where ranks find each other before there is a process group: a key-value store that all reach."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from tutorial_lib.distributed.topology import LOCAL_VARIABLES, Topology
+
+MPI_BACKEND = "mpi4py"
+
+
+def store_under_mpi(topology: Topology, backend: str, timeout: timedelta) -> dist.Store:
+    """Where the ranks find each other when MPI started them. Collective."""
+    if backend == MPI_BACKEND:
+        from tutorial_lib.distributed import mpi_backend, mpi_progress, mpi_store
+
+        mpi_backend.register()
+        if mpi_progress.has_threads():
+            return mpi_store.Store(timeout.total_seconds())
+    return _store_through_mpi(topology, timeout)
+
+
+def _store_through_mpi(topology: Topology, timeout: timedelta) -> dist.Store:
+    """A key-value store at a port that rank 0's system chose and MPI tells the others.
+
+    No two clusters on a host can want the same port, and no port is guessed.
+    """
+    from mpi4py import MPI
+
+    address: tuple[str, int] | None = None
+    if topology.is_main:
+        host = "127.0.0.1" if topology.is_one_host else socket.getfqdn()
+        server = dist.TCPStore(
+            host, 0, topology.world_size, True, timeout=timeout, wait_for_workers=False
+        )
+        address = (host, server.port)
+    host, port = MPI.COMM_WORLD.bcast(address)
+    if topology.is_main:
+        return server
+    return dist.TCPStore(host, port, topology.world_size, False, timeout=timeout)
+
+
+def store_at_master(topology: Topology, timeout: timedelta) -> dist.Store:
+    """A key-value store where MASTER_ADDR and MASTER_PORT say, which rank 0 serves. Collective."""
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    try:
+        return dist.TCPStore(
+            host, port, topology.world_size, topology.is_main, timeout=timeout, multi_tenant=True
+        )
+    except dist.DistNetworkError as error:
+        if not topology.is_main or "EADDRINUSE" not in str(error):
+            raise
+        raise OSError(
+            errno.EADDRINUSE,
+            f"MASTER_PORT={port} is taken on {topology.host}, so the other ranks can't reach "
+            "rank 0 there: set another one, the same on all ranks",
+        ) from None
+
+
+def locate(topology: Topology, store: dist.Store) -> Topology:
+    """Find out which ranks share a host, unless the environment says it. Collective."""
+    if all(name in os.environ for name in LOCAL_VARIABLES):
+        return topology
+    store.set(f"host of rank {topology.rank}", topology.host)
+    names = [store.get(f"host of rank {rank}").decode() for rank in range(topology.world_size)]
+    return topology.among(names)
+
+
+@contextmanager
+def gloo_on_loopback(is_one_host: bool) -> Iterator[None]:
+    """Let gloo talk over the loopback interface: a host's name need not resolve."""
+    name = "GLOO_SOCKET_IFNAME"
+    if not is_one_host or name in os.environ:
+        yield
+        return
+    os.environ[name] = "lo0" if sys.platform == "darwin" else "lo"
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)

@@ -92,6 +92,16 @@ def test_a_full_disk_keeps_the_last_file(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["checkpoint"]
 
 
+@pytest.mark.mpi
+def test_every_rank_hears_of_a_full_disk_and_the_last_file_stays(mpiexec, tmp_path):
+    rows = run(mpiexec, 2, tmp_path / "checkpoint", "full")
+    for rank in (0, 1):
+        for name, told in zip(("trainer", "fit"), rows[rank]["told"], strict=True):
+            assert told.startswith(f"rank 0 could not write the checkpoint {tmp_path / name}")
+            assert "No space left on device" in told
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fit", "trainer"]
+
+
 @pytest.mark.parametrize("cut", [0, 1, 100, -1])
 def test_a_file_cut_short_is_refused_and_nothing_changes(tmp_path, cut):
     trainer, path = make(), tmp_path / "checkpoint"

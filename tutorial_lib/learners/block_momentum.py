@@ -19,7 +19,7 @@ class Action(IntEnum):
 
     WAIT = 0
     AGGREGATE = 1
-    CHECKPOINT = 2
+    PAUSE = 2
     SHUTDOWN = 3
 
 
@@ -78,6 +78,7 @@ class BlockMomentumLearner(DistributedLearner):
         self._samples_in_block = 0
         self._mean_in_block = 0.0  # over the ranks, at the last meeting
         self._own_samples = 0
+        self._all_samples = 0  # at the last meeting
         self._is_out_of_data = False
         self._start: Tensor | None = None  # the parameters after the last meeting
         self._smoothed: Tensor | None = None  # how far a block moves them
@@ -119,15 +120,31 @@ class BlockMomentumLearner(DistributedLearner):
             self._aggregate()
         return True
 
+    def wait_for_ranks(self) -> None:
+        """Join the other ranks' meetings until they all have called this too; mix nothing then.
+
+        **Distributed:** collective.
+        """
+        self._remember_start()
+        while (action := self._meet(Action.PAUSE)) is not Action.PAUSE:
+            if action is Action.AGGREGATE:
+                self._aggregate()
+
+    def own_state(self) -> dict[str, Any]:
+        """Return this rank's local rule's state and count: others' may differ."""
+        return {"learner": self.learner.state_dict(), "samples": self._own_samples}
+
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        """Go on from ``own_state``'s, after ``load_state_dict``, on the same rank of as many."""
+        self.learner.load_state_dict(state["learner"])
+        self._own_samples = state["samples"]
+
     def state_dict(self) -> dict[str, Any]:
         """Meet the other ranks and return the local rule's state and the block's momentum.
 
         **Distributed:** collective; afterwards the parameters are equal on all ranks.
         """
-        self._remember_start()
-        while (action := self._meet(Action.CHECKPOINT)) is not Action.CHECKPOINT:
-            if action is Action.AGGREGATE:
-                self._aggregate()
+        self.wait_for_ranks()
         self._aggregate()
         assert self._smoothed is not None
         return {
@@ -165,8 +182,8 @@ class BlockMomentumLearner(DistributedLearner):
     def _wait_for_others(self) -> bool:
         while (action := self._meet(Action.SHUTDOWN)) is Action.AGGREGATE:
             self._aggregate()
-        if action is Action.CHECKPOINT:
-            return True  # the caller is to save one, as the others do
+        if action is Action.PAUSE:
+            return True  # the caller is to come to the same point as the others
         self._aggregate()
         return False
 
@@ -174,18 +191,19 @@ class BlockMomentumLearner(DistributedLearner):
         """Tell the ranks what this one wants, count all samples, and return what is to be done."""
         mine = torch.tensor([wish, self._own_samples, self._samples_in_block], dtype=torch.float64)
         wishes, samples, in_block = self._ranks.all_gather(mine.to(self._device)).unbind(1)
-        self.total_number_of_samples_seen = int(samples.sum())
+        self._all_samples = int(samples.sum())
         self._mean_in_block = float(in_block.mean())
         wanted = {Action(int(other)) for other in wishes}
         if len(wanted) == 1:
             return wanted.pop()
         if Action.AGGREGATE in wanted:
             return Action.AGGREGATE
-        return Action.CHECKPOINT if wish is Action.SHUTDOWN else Action.WAIT
+        return Action.PAUSE if wish is Action.SHUTDOWN else Action.WAIT
 
     @torch.no_grad()
     def _aggregate(self) -> None:
-        """Move all ranks' parameters to the same place. Collective."""
+        """Move all ranks' parameters to the same place, after a meeting. Collective."""
+        self.total_number_of_samples_seen = self._all_samples
         if self._mean_in_block == 0:
             return  # nobody went anywhere
         assert self._start is not None

@@ -92,6 +92,16 @@ class DataParallelLearner(DistributedLearner):
         self.total_number_of_samples_seen += num_samples
         return num_samples > 0 and self.learner.update(num_samples, is_sweep_end)
 
+    def wait_for_ranks(self) -> None:
+        """Nothing: the ranks meet in every minibatch."""
+
+    def own_state(self) -> dict[str, Any]:
+        """Return nothing: the ranks are equal."""
+        return {}
+
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        """Nothing: see ``own_state``."""
+
     def state_dict(self) -> dict[str, Any]:
         """Return the local rule's state and all ranks' quantisation residuals.
 

@@ -1,12 +1,13 @@
 """What distributed learners have in common, and which of them may train together."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from tutorial_lib.distributed.communicator import Communicator
 from tutorial_lib.learners.learner import Learner
@@ -106,6 +107,21 @@ class DistributedLearner(ABC):
         """
 
     @abstractmethod
+    def wait_for_ranks(self) -> None:
+        """Let ranks that train apart come to the same point, where all of them called this.
+
+        **Distributed:** collective.
+        """
+
+    @abstractmethod
+    def own_state(self) -> dict[str, Any]:
+        """Return what this rank alone has, beside ``state_dict``; not collective."""
+
+    @abstractmethod
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        """Go on from ``own_state``'s, after ``load_state_dict``, on the same rank of as many."""
+
+    @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """Return all that ``load_state_dict`` needs, equal on all ranks.
 
@@ -148,6 +164,32 @@ def check_learners(learners: Sequence[Learner | DistributedLearner]) -> None:
             "Only one of a Trainer's learners may be its metric aggregator, or the loss would be "
             "summed over the ranks more than once: call set_as_metric_aggregator() on one."
         )
+
+
+def check_parameters(model: nn.Module, learners: Sequence[Learner | DistributedLearner]) -> None:
+    """Refuse learners whose parameters aren't the model's, or not each one's own.
+
+    Args:
+        model: What they learn.
+        learners: A trainer's.
+
+    Raises:
+        ValueError: A parameter belongs to two learners or is not the model's.
+    """
+    names = {id(value): name for name, value in model.named_parameters()}
+    learned = [parameter for learner in learners for parameter in learner.parameters]
+    foreign = [tuple(parameter.shape) for parameter in learned if id(parameter) not in names]
+    if foreign:
+        raise ValueError(
+            f"Trainer ctor: {len(foreign)} of the learner parameters, of shapes {foreign}, are not "
+            "part of the model specified: make the learner from model.parameters()"
+        )
+    for number, times in Counter(map(id, learned)).items():
+        if times > 1:
+            raise ValueError(
+                f"Parameter {names[number]!r} is covered by {times} different learners: "
+                "give each parameter to one"
+            )
 
 
 def metric_aggregator(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 import torch.distributed as dist
@@ -17,23 +17,17 @@ from tutorial_lib.distributed.data_parallel import data_parallel, start_equal
 from tutorial_lib.learners.distributed_learner import (
     DistributedLearner,
     check_learners,
+    check_parameters,
     gradient_hook,
     metric_aggregator,
 )
 from tutorial_lib.learners.learner import Learner
+from tutorial_lib.training.criterion import LOSS, METRIC, SAMPLES, Criterion, as_metrics
+from tutorial_lib.training.evaluation import evaluation_mode
 from tutorial_lib.training.progress_writer import ProgressWriter
 from tutorial_lib.training.trainer_state import restore_from_checkpoint, save_checkpoint
 
-# (n_local,) losses, or such losses and a metric of the same shape, or several by name
-PerSample = (
-    torch.Tensor
-    | tuple[torch.Tensor, torch.Tensor]
-    | tuple[torch.Tensor, Mapping[str, torch.Tensor]]
-)
-Criterion = Callable[..., PerSample]
-
-METRIC = "metric"  # the name of the one metric that has none
-_LOSS, _SAMPLES = "loss per sample", "number of samples"
+Piece = tuple[tuple[Any, ...], dict[str, Any]]  # what the criterion gets, by place and by name
 
 
 class Trainer:
@@ -82,24 +76,24 @@ class Trainer:
         self._samples = 0
         self.previous_minibatch_metric_sums: dict[str, float] = {}
         self._samples_at_last_sync = 0
-        self._check_parameters()
+        check_parameters(model, self.parameter_learners)
         check_learners(self.parameter_learners)
-        distributed = [
-            learner
-            for learner in self.parameter_learners
-            if isinstance(learner, DistributedLearner) and learner.is_distributed
-        ]
+        distributed = list(filter(_is_distributed, self.parameter_learners))
         self._model = model
         if any(learner.sums_gradients for learner in distributed):
             self._model = data_parallel(model, gradient_hook(distributed))
         elif distributed:
             start_equal(model)
 
-    def train_minibatch(self, *args: Any) -> bool:
+    def train_minibatch(self, *args: Any, is_sweep_end: bool = False, **named: Any) -> bool:
         """Train on one minibatch: this rank's part of it.
 
         Args:
             *args: For the criterion. A part of no samples is legal while other ranks have some.
+                No arguments at all mean that the data are over, on all ranks.
+            is_sweep_end: Whether the global minibatch ended a sweep through the data; schedules
+                without an ``epoch_size`` count sweeps.
+            **named: For the criterion, by name.
 
         Returns:
             Whether any learner updated a parameter; False when no rank has a sample.
@@ -107,9 +101,10 @@ class Trainer:
         **Distributed:** collective when a learner is distributed; the averages and counts are
         then equal on all ranks.
         """
-        return self.train_pieces([args])
+        pieces = [(args, named)] if args or named else []
+        return self._train(pieces, is_sweep_end)
 
-    def train_pieces(self, pieces: Sequence[tuple[Any, ...]]) -> bool:
+    def train_pieces(self, pieces: Sequence[tuple[Any, ...]], is_sweep_end: bool = False) -> bool:
         """Train on one minibatch that comes in pieces: their gradients are added up.
 
         For minibatches whose activations don't fit into memory at once. The ranks exchange
@@ -118,31 +113,35 @@ class Trainer:
         Args:
             pieces: One or more, each as for ``train_minibatch``; their number may differ between
                 ranks.
+            is_sweep_end: As for ``train_minibatch``.
 
         Returns:
             As ``train_minibatch``.
 
         **Distributed:** as ``train_minibatch``.
         """
+        return self._train([(piece, {}) for piece in pieces], is_sweep_end)
+
+    def _train(self, pieces: Sequence[Piece], is_sweep_end: bool) -> bool:
         aggregator = metric_aggregator(self.parameter_learners)
         are_summed = [_is_synchronizing(learner) for learner in self.parameter_learners]
         is_sum_reported = aggregator is not None and aggregator.is_synchronizing
         for learner in self.parameter_learners:
             for parameter in learner.parameters:
                 parameter.grad = None
-        own, summing = None, None
-        for number, args in enumerate(pieces, 1):
+        own, summing = torch.zeros(2, dtype=torch.float64), None
+        metrics: Iterable[str] = (LOSS, SAMPLES)
+        for number, (args, named) in enumerate(pieces, 1):
             is_last = number == len(pieces)
             with nullcontext() if is_last else _alone(self._model):
-                losses, metrics = _as_metrics(self.criterion(self._model, *args))
+                losses, metrics = as_metrics(self.criterion(self._model, *args, **named))
                 sums = torch.stack([value.detach().sum().double() for value in metrics.values()])
-                own = sums if own is None else own + sums
+                own = sums if number == 1 else own + sums
                 if is_last and any(are_summed):
                     # Starts now and travels while backward computes.
                     everyones = own.clone()
                     summing = dist.all_reduce(everyones, async_op=True)
                 losses.sum().backward()
-        assert own is not None
         mine = all_ranks = dict(zip(metrics, own.tolist(), strict=True))
         if summing is not None:
             summing.wait()
@@ -150,7 +149,7 @@ class Trainer:
         for writer in self.progress_writers:
             writer.log_learning_rate(*self.parameter_learners)
         updated = [
-            _update(learner, int((all_ranks if is_summed else mine)[_SAMPLES]))
+            _update(learner, int((all_ranks if is_summed else mine)[SAMPLES]), is_sweep_end)
             for learner, is_summed in zip(self.parameter_learners, are_summed, strict=True)
         ]
         self._note(all_ranks if is_sum_reported else mine, is_sum_reported, aggregator)
@@ -161,7 +160,7 @@ class Trainer:
     ) -> None:
         """Remember a minibatch and tell the progress writers of it."""
         metrics = dict(sums)
-        self._loss_sum, self._samples = metrics.pop(_LOSS), int(metrics.pop(_SAMPLES))
+        self._loss_sum, self._samples = metrics.pop(LOSS), int(metrics.pop(SAMPLES))
         self.previous_minibatch_metric_sums = metrics
         expected = self.total_number_of_samples_seen + self._samples
         seen = aggregator.total_number_of_samples_seen if aggregator else expected
@@ -210,6 +209,51 @@ class Trainer:
         for writer in self.progress_writers:
             writer.summarize()
 
+    def test_minibatch(self, *args: Any, **named: Any) -> float:
+        """Measure the model on one minibatch, this rank's part of it, and learn nothing.
+
+        Layers are in evaluation mode: nothing is dropped, running statistics stay. Nor does what
+        is drawn at random here change what training draws later.
+
+        Args:
+            *args: For the criterion, as in ``train_minibatch``; it must return a metric.
+            **named: For the criterion, by name.
+
+        Returns:
+            Mean metric per sample, of all ranks' samples; nan over none.
+
+        Raises:
+            ValueError: There is no metric: let the criterion return the losses and a metric.
+
+        **Distributed:** collective when a learner is distributed; equal on all ranks.
+        """
+        total, samples = self.test_sums(*args, **named)
+        return total / samples if samples else math.nan
+
+    @torch.no_grad()
+    def test_sums(self, *args: Any, **named: Any) -> tuple[float, int]:
+        """As ``test_minibatch``, but return the metric's sum and the samples it is over."""
+        gpus = [p.device for p in self.training_network.parameters() if p.is_cuda][:1]
+        with torch.random.fork_rng(devices=gpus), evaluation_mode(self.training_network):
+            _, metrics = as_metrics(self.criterion(self.training_network, *args, **named))
+        if METRIC not in metrics:
+            raise ValueError(
+                "Cannot test when no evaluation function was specified: let the criterion return "
+                "(losses, metric), one of each per sample"
+            )
+        sums = torch.stack([metrics[name].sum().double() for name in (METRIC, SAMPLES)])
+        if any(map(_is_distributed, self.parameter_learners)):
+            dist.all_reduce(sums)
+        total, samples = sums.tolist()
+        for writer in self.progress_writers:
+            writer.update_test(int(samples), total)
+        return total, int(samples)
+
+    def summarize_test_progress(self) -> None:
+        """Let the progress writers print their summary of the test and start afresh."""
+        for writer in self.progress_writers:
+            writer.summarize_test()
+
     def save_checkpoint(self, path: str | os.PathLike[str], external_state: Any = None) -> None:
         """Write all that ``restore_from_checkpoint`` needs, and this rank's ``external_state``.
 
@@ -224,44 +268,22 @@ class Trainer:
         """
         return restore_from_checkpoint(self, path)
 
-    def _check_parameters(self) -> None:
-        names = {id(value): name for name, value in self.training_network.named_parameters()}
-        taken: set[int] = set()
-        for learner in self.parameter_learners:
-            for parameter in learner.parameters:
-                if id(parameter) not in names:
-                    raise ValueError(
-                        f"a learner has a parameter of shape {tuple(parameter.shape)} that is not "
-                        "the model's: make the learner from model.parameters()"
-                    )
-                if id(parameter) in taken:
-                    raise ValueError(
-                        f"parameter {names[id(parameter)]!r} belongs to two learners: "
-                        "give each parameter to one"
-                    )
-                taken.add(id(parameter))
+
+def _is_distributed(learner: Learner | DistributedLearner) -> TypeGuard[DistributedLearner]:
+    return isinstance(learner, DistributedLearner) and learner.is_distributed
 
 
 def _is_synchronizing(learner: Learner | DistributedLearner) -> bool:
     return isinstance(learner, DistributedLearner) and learner.is_synchronizing
 
 
-def _update(learner: Learner | DistributedLearner, samples: int) -> bool:
+def _update(learner: Learner | DistributedLearner, samples: int, is_sweep_end: bool) -> bool:
     """Update; a distributed learner must hear of an empty minibatch too."""
     if samples == 0 and isinstance(learner, Learner):
         return False
-    return learner.update(samples)
+    return learner.update(samples, is_sweep_end)
 
 
 def _alone(model: nn.Module) -> AbstractContextManager[None]:
     """Within the block, backward adds to this rank's own gradients and sends nothing."""
     return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
-
-
-def _as_metrics(result: PerSample) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Split a criterion's result into the losses and all that is to be summed up, by name."""
-    losses, metrics = result if isinstance(result, tuple) else (result, {})
-    if isinstance(metrics, torch.Tensor):
-        metrics = {METRIC: metrics}
-    counted = {_LOSS: losses, _SAMPLES: torch.tensor(losses.numel(), device=losses.device)}
-    return losses, {**counted, **dict(sorted(metrics.items()))}

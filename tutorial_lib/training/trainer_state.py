@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from tutorial_lib.data.errors import DataError
 from tutorial_lib.distributed import session
-from tutorial_lib.learners.distributed_learner import metric_aggregator
+from tutorial_lib.learners.distributed_learner import DistributedLearner, metric_aggregator
 from tutorial_lib.training.checkpoint import on_main, read_checkpoint, write_checkpoint
 from tutorial_lib.training.rank_state import load_own_state, own_state
 
@@ -49,7 +49,7 @@ def save_checkpoint(trainer: Trainer, path: str | os.PathLike[str], external_sta
     except pickle.UnpicklingError as refused:
         reason = str(refused).splitlines()[0]
         error = TypeError(f"external_state may hold tensors and plain values only: {reason}")
-    own = (external_state if error is None else None, own_state(trainer.training_network), error)
+    own = (external_state if error is None else None, _own_state(trainer), error)
     everyone: list[Any] = [own]
     if world_size > 1:
         everyone = [None] * world_size
@@ -92,10 +92,25 @@ def restore_from_checkpoint(trainer: Trainer, path: str | os.PathLike[str]) -> A
         learner.load_state_dict(own)
     trainer.total_number_of_samples_seen = state["total_number_of_samples_seen"]
     ranks, external = session.current(), state["external"]
-    rank = ranks.rank if ranks is not None else 0
+    rank, world_size = (ranks.rank, ranks.world_size) if ranks is not None else (0, 1)
     saved_rank = rank if rank < len(external) else 0
     load_own_state(trainer.training_network, state["ranks"][saved_rank])
+    if world_size == len(external):
+        for learner, own in zip(
+            _distributed(trainer), state["ranks"][rank]["learners"], strict=True
+        ):
+            learner.load_own_state(own)
     return external[saved_rank]
+
+
+def _own_state(trainer: Trainer) -> dict[str, Any]:
+    """What differs between ranks."""
+    learners = [learner.own_state() for learner in _distributed(trainer)]
+    return {"learners": learners, **own_state(trainer.training_network)}
+
+
+def _distributed(trainer: Trainer) -> list[DistributedLearner]:
+    return [one for one in trainer.parameter_learners if isinstance(one, DistributedLearner)]
 
 
 def _check_plain(value: Any) -> None:

@@ -1,6 +1,7 @@
 """Each rank: train, save, train on; then restore and train on again: the same losses.
 
 With a file that exists, only restore it (perhaps on another number of ranks) and train on.
+Kind "full": rank 0's disk is full at the second save; every rank says what it was told.
 """
 
 import json
@@ -15,6 +16,8 @@ from tutorial_lib.distributed import session
 from tutorial_lib.learners.block_momentum import block_momentum_distributed_learner
 from tutorial_lib.learners.data_parallel import data_parallel_distributed_learner
 from tutorial_lib.learners.fsadagrad import fsadagrad
+from tutorial_lib.training.fit import Trainer as Fit
+from tutorial_lib.training.fit_state import save_state
 from tutorial_lib.training.trainer import Trainer
 
 path, kind = Path(sys.argv[1]), sys.argv[2]
@@ -28,8 +31,14 @@ def make(seed):
         "plain": lambda: data_parallel_distributed_learner(rule),
         "one_bit": lambda: data_parallel_distributed_learner(rule, num_quantization_bits=1),
         "block": lambda: block_momentum_distributed_learner(rule, 24),
+        "full": lambda: data_parallel_distributed_learner(rule),
     }[kind]()
     return Trainer(model, lambda net, x: net(x).square().sum(dim=1), learner)
+
+
+def fill_disk(state, file):
+    file.write(b"half of it")
+    raise OSError(28, "No space left on device")
 
 
 with session.script() as ranks:
@@ -43,7 +52,35 @@ with session.script() as ranks:
             losses.append(trainer.previous_minibatch_loss_average)
         return losses
 
-    if path.exists():
+    if kind == "full":
+        results, trainer = {"told": []}, make(seed=1)
+        fit = Fit(
+            nn.Linear(6, 3),
+            (torch.randn(12, 6), torch.randn(12, 3)),
+            lambda net, x, y: (net(x) - y).square().mean(),
+            torch.optim.SGD,
+            {"lr": 0.01},
+            log_step_size=0,
+        )
+        saves = {
+            "trainer": trainer.save_checkpoint,
+            "fit": lambda path: save_state(fit, path),
+        }
+        for name, save in saves.items():
+            file = path.with_name(name)
+            save(file)
+            before = file.read_bytes()
+            if ranks.is_main:
+                torch.save, working = fill_disk, torch.save
+            try:
+                save(file)
+            except OSError as error:
+                results["told"].append(str(error))
+            if ranks.is_main:
+                torch.save = working
+            assert file.read_bytes() == before
+        external = None
+    elif path.exists():
         trainer = make(seed=99)
         external = trainer.restore_from_checkpoint(path)
         results = {"external": external, "resumed": train(trainer, range(5, 9))}

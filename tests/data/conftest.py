@@ -17,6 +17,16 @@ Arrays = tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]
 SIZES = (23, 9)
 
 
+@pytest.fixture(autouse=True)
+def private_cache(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """The folder in which the cache will be: apart from that of whoever runs the tests."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder
+
+
 @pytest.fixture
 def random_digits() -> Callable[[int], Arrays]:
     """``random_digits(n)`` makes images (n, 28, 28), which use all pixel values, and labels."""

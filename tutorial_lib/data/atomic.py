@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+TEMPORARY_SUFFIX = r"\.[0-9a-f]{16}"  # of the temporary file's name, after the file's own
+
 
 @contextlib.contextmanager
 def atomic_write(

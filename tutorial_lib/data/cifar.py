@@ -7,6 +7,7 @@ import io
 import os
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import filelock
@@ -15,6 +16,7 @@ import torch
 from PIL import Image
 
 from tutorial_lib.data.atomic import atomic_write
+from tutorial_lib.data.cache import read_columns
 from tutorial_lib.data.cifar_files import Part, read_binary, read_python
 from tutorial_lib.data.datasets import Dataset, Split
 from tutorial_lib.data.download import LOCK_TIMEOUT_S, cache_dir, fetch
@@ -83,8 +85,8 @@ def cifar10(data_dir: str | os.PathLike[str] | None = None, download: bool = Fal
                 if missing:
                     remedy = "Put all six files there"
                     raise DataError(place / missing[0], "the file", "nothing there", remedy)
-                *training, test = (read(place / name) for name in names)
-                return _dataset("CIFAR-10", _joined(training), test)
+                *training, test = (place / name for name in names)
+                return _dataset("CIFAR-10", _read(training, read), _read([test], read))
     expected = f"{BATCHES[0]}.bin to {BATCHES[-1]}.bin and {TEST_BATCH}.bin, or these without .bin"
     remedy = f"Unpack {MIRRORS[0]}/{ARCHIVE} there, or have it downloaded (download=True)"
     raise DataError(folder, expected, "none of them", remedy)
@@ -138,9 +140,9 @@ def _download() -> Path:
     return unpacked
 
 
-def _joined(parts: list[Part]) -> Part:
-    images, labels = zip(*parts, strict=True)
-    return np.concatenate(images), np.concatenate(labels)
+def _read(paths: list[Path], read: Callable[[Path], Part]) -> Part:
+    images, labels = read_columns(paths, lambda: map(read, paths))
+    return images, labels
 
 
 def _dataset(name: str, training: Part, test: Part) -> Dataset:
@@ -149,6 +151,4 @@ def _dataset(name: str, training: Part, test: Part) -> Dataset:
 
 def _split(part: Part) -> Split:
     images, labels = part
-    # A copy of what NumPy sees in a file's bytes, which torch could not write to.
-    pixels = images if images.flags.writeable else images.copy()
-    return Split(torch.from_numpy(pixels), torch.from_numpy(labels).long())
+    return Split(torch.from_numpy(images), torch.from_numpy(labels).long())

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from tutorial_lib.data.atomic import atomic_write
+from tutorial_lib.data.cache import read_columns
 from tutorial_lib.data.ctf_line import NUM_CLASSES, NUM_PIXELS, Line
 from tutorial_lib.data.errors import DataError
-from tutorial_lib.data.files import read_bytes
+from tutorial_lib.data.files import read_pieces
 
 BLOCK_BYTES = 1 << 18  # a block and what is computed of it stay in the processor's cache
 BLOCK_ROWS = 1 << 10
@@ -37,7 +38,8 @@ def read_ctf(path: str | os.PathLike[str]) -> tuple[Bytes, Bytes]:
         path: the file, gzip-compressed or not.
 
     Returns:
-        ``(images, labels)``: uint8 (n, 784), pixels 0 to 255, and uint8 (n,), 0 to 9.
+        ``(images, labels)``: uint8 (n, 784), pixels 0 to 255, and uint8 (n,), 0 to 9. A large file
+        is parsed once for all ranks and all later runs, see ``cache.read_columns``.
 
     Raises:
         DataError: the file is missing, unreadable or empty, or a line has a field too few, a
@@ -47,30 +49,35 @@ def read_ctf(path: str | os.PathLike[str]) -> tuple[Bytes, Bytes]:
     **Source:** CNTK's ``CTFDeserializer`` with dense streams ``labels`` and ``features``. Unlike
     it, a field with too few values is an error, and is not filled up with zeros.
     """
-    images, labels = [], []
-    first_line = 1
-    for block in _blocks(read_bytes(path)):
+    images, labels = read_columns([path], lambda: _parse(path))
+    return images, labels
+
+
+def _parse(path: str | os.PathLike[str]) -> Iterator[tuple[Bytes, Bytes]]:
+    """Yield the samples, block by block."""
+    first_line, is_empty = 1, True
+    for block in _blocks(read_pieces(path, BLOCK_BYTES)):
         parsed = _parse_block(np.frombuffer(block, np.uint8))
         if parsed is None:
             parsed = _parse_lines(block, path, first_line)
-        images.append(parsed[0])
-        labels.append(parsed[1])
+        yield parsed
         first_line += block.count(b"\n")
-    if not sum(map(len, labels)):
+        is_empty = is_empty and not len(parsed[1])
+    if is_empty:
         raise DataError(path, "samples", "only blank lines or comments", "Regenerate the file")
-    return np.concatenate(images), np.concatenate(labels)
 
 
-def _blocks(content: bytes) -> Iterator[bytes]:
-    """Cut a file into pieces of whole lines, each ended by a newline."""
-    start = 0
-    while start < len(content):
-        stop = content.rfind(b"\n", start, start + BLOCK_BYTES) + 1
-        if not stop:  # a line longer than a block, or the last one, without its newline
-            stop = content.find(b"\n", start) + 1 or len(content)
-        block = content[start:stop]
-        yield block if block.endswith(b"\n") else block + b"\n"
-        start = stop
+def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Cut a file anew into pieces of whole lines, each ended by a newline."""
+    begun: list[bytes] = []
+    for piece in pieces:
+        lines, newline, rest = piece.rpartition(b"\n")
+        if newline:
+            yield b"".join((*begun, lines, newline))
+            begun = []
+        begun.append(rest)
+    if last := b"".join(begun):  # without its newline
+        yield last + b"\n"
 
 
 def _parse_block(text: Bytes) -> tuple[Bytes, Bytes] | None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tutorial_lib.data.ctf import read_ctf
 from tutorial_lib.data.errors import DataError
 from tutorial_lib.data.files import read_bytes
-from tutorial_lib.data.idx import parse_idx
+from tutorial_lib.data.idx import parse_idx, read_idx
 
 NUM_CLASSES = 10
 IMAGE_SHAPE = (28, 28)
@@ -92,11 +92,7 @@ def _read_idx_pair(
     )
     arrays = []
     for path, name, ndim in ((images_path, names[0], 3), (labels_path, names[1], 1)):
-        content = read_bytes(path)
-        if sha256 and (found := hashlib.sha256(content).hexdigest()) != sha256[name]:
-            remedy = "Install the package again: its copy of the data is damaged"
-            raise DataError(path, f"SHA-256 {sha256[name]}", found, remedy)
-        arrays.append(parse_idx(content, path, ndim))
+        arrays.append(_read_checked(path, ndim, sha256[name]) if sha256 else read_idx(path, ndim))
     images, labels = arrays
     if images.shape[1:] != IMAGE_SHAPE:
         found = " by ".join(map(str, images.shape[1:]))
@@ -115,6 +111,14 @@ def _read_idx_pair(
         found = str(labels[place])
         raise DataError(labels_path, "labels from 0 to 9", found, remedy, f"label {place:,}")
     return images, labels
+
+
+def _read_checked(path: Path, ndim: int, sha256: str) -> npt.NDArray[np.uint8]:
+    content = read_bytes(path)
+    if (found := hashlib.sha256(content).hexdigest()) != sha256:
+        remedy = "Install the package again: its copy of the data is damaged"
+        raise DataError(path, f"SHA-256 {sha256}", found, remedy)
+    return parse_idx(content, path, ndim)
 
 
 def _read_ctf_file(path: Path) -> Part:

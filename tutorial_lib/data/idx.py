@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tutorial_lib.data.atomic import atomic_write
+from tutorial_lib.data.cache import read_content
 from tutorial_lib.data.errors import DataError
-from tutorial_lib.data.files import read_bytes
 
 UINT8 = 0x08
 REPLACE = "Replace it with an intact copy"
@@ -25,7 +25,10 @@ def read_idx(path: str | os.PathLike[str], ndim: int | None = None) -> npt.NDArr
         ndim: the number of dimensions it must have: 3 for images, 1 for labels. None takes any.
 
     Returns:
-        uint8, with the header's dimensions: (n, rows, columns) for images, (n,) for labels.
+        uint8, with the header's dimensions: (n, rows, columns) for images, (n,) for labels. A large
+        file is mapped into memory, which the ranks of a host share; a large compressed one is
+        decompressed into the cache, once for all. The array may be written to, and no file
+        changes.
 
     Raises:
         DataError: the file is missing, unreadable, empty, cut short or of another format; put an
@@ -33,21 +36,21 @@ def read_idx(path: str | os.PathLike[str], ndim: int | None = None) -> npt.NDArr
 
     **Source:** http://yann.lecun.com/exdb/mnist (the format is described at the foot of the page).
     """
-    return parse_idx(read_bytes(path), path, ndim)
+    return parse_idx(read_content(path), path, ndim)
 
 
 def parse_idx(
-    content: bytes, path: str | os.PathLike[str], ndim: int | None = None
+    content: bytes | npt.NDArray[np.uint8], path: str | os.PathLike[str], ndim: int | None = None
 ) -> npt.NDArray[np.uint8]:
     """Turn the bytes of an IDX file into an array; see ``read_idx``, whose errors these are.
 
     Args:
-        content: header and data, uncompressed.
+        content: header and data, uncompressed, as bytes or uint8 (bytes,).
         path: named in errors.
         ndim: the number of dimensions it must have, or None.
 
     Returns:
-        A new, writable uint8 array.
+        A writable uint8 array: a view of ``content``, or a copy if that is not writable.
 
     Raises:
         DataError: a wrong magic number, wrong dimensions or a wrong length; replace the file.
@@ -56,7 +59,7 @@ def parse_idx(
     expected = f"an IDX file of unsigned bytes{wanted}"
     if len(content) < 4:
         raise DataError(path, expected, f"only {len(content)} bytes", REPLACE, "header")
-    magic = int.from_bytes(content[:4], "big")
+    magic = int.from_bytes(bytes(content[:4]), "big")
     found_ndim = magic - (UINT8 << 8)
     if not 1 <= found_ndim <= 255:
         raise DataError(path, expected, f"magic number {magic}", REPLACE, "header")
@@ -74,7 +77,8 @@ def parse_idx(
     if size != math.prod(shape):
         expected = f"{math.prod(shape):,} bytes of data, from dimensions {shape} in the header"
         raise DataError(path, expected, f"{size:,}", REPLACE)
-    return np.frombuffer(content, np.uint8, offset=offset).reshape(shape).copy()
+    array = np.frombuffer(content, np.uint8, offset=offset).reshape(shape)
+    return array if array.flags.writeable else array.copy()
 
 
 def write_idx(path: str | os.PathLike[str], array: npt.NDArray[np.uint8]) -> None:

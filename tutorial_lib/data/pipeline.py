@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -14,6 +12,7 @@ from tutorial_lib.data.augment import RANDOM_COLUMNS
 from tutorial_lib.data.datasets import Split
 from tutorial_lib.data.minibatch_source import MinibatchSource, SourceState
 from tutorial_lib.data.noise import NoiseSource
+from tutorial_lib.data.prefetch import Prefetcher
 
 # (features, random) -> features; see Pipeline
 BatchMap = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -95,11 +94,9 @@ class Pipeline:
         self.size = size
         self.partition = partition
         self.batch_map = batch_map
-        self.prefetch_size = prefetch_size
         self._random = NoiseSource(RANDOM_COLUMNS, seed)
-        self._worker: ThreadPoolExecutor | None = None
-        self._ahead: deque[Future[Prepared]] = deque()
-        self._state = self.source.state_dict()
+        state = self.source.state_dict()
+        self._prefetcher: Prefetcher[Prepared, SourceState] = Prefetcher(prefetch_size, state)
 
     @property
     def steps_per_sweep(self) -> int:
@@ -110,28 +107,18 @@ class Pipeline:
         """Return the next minibatch; with a thread, it has mostly been prepared already.
 
         Raises:
-            Exception: what ``batch_map`` raised, here and not in the thread.
+            Exception: what ``batch_map`` raised, here and not in the thread. The next call tries
+                the same minibatch again.
         """
-        if self.prefetch_size == 0:
-            prepared = self._prepare()
-        else:
-            self._fill()
-            prepared = self._ahead.popleft().result()
-            self._fill()
-        self._state = {**self._state, "position": prepared.position}
-        return prepared
+        return self._prefetcher.next(self._prepare, self.source.load_state_dict)
 
     def close(self) -> None:
         """End the thread. The pipeline stands where it stood and can be used again."""
-        if self._worker is not None:
-            self._worker.shutdown(wait=True, cancel_futures=True)
-            self._worker = None
-        self._ahead.clear()
-        self.source.load_state_dict(self._state)
+        self._prefetcher.rewind(self.source.load_state_dict)
 
     def state_dict(self) -> PipelineState:
         """Return where the stream stands after what was handed out."""
-        return {"source": self._state}
+        return {"source": self._prefetcher.state}
 
     def load_state_dict(self, state: PipelineState) -> None:
         """Go on where ``state`` was taken, on any number of ranks.
@@ -141,17 +128,10 @@ class Pipeline:
         """
         self.close()
         self.source.load_state_dict(state["source"])
-        self._state = self.source.state_dict()
+        self._prefetcher.state = self.source.state_dict()
         self._random = NoiseSource(RANDOM_COLUMNS, self.source.seed)
 
-    def _fill(self) -> None:
-        if self._worker is None:
-            # One thread, so that minibatches are made in order.
-            self._worker = ThreadPoolExecutor(1, "prefetch", torch.set_num_threads, (1,))
-        while len(self._ahead) < self.prefetch_size:
-            self._ahead.append(self._worker.submit(self._prepare))
-
-    def _prepare(self) -> Prepared:
+    def _prepare(self) -> tuple[Prepared, SourceState]:
         start = self.source.position
         size = min(self.size, len(self.source) - start % len(self.source))
         self._random.position = start
@@ -166,5 +146,6 @@ class Pipeline:
             )
         if self.batch_map is not None:
             x = self.batch_map(x, random)
-        position = self.source.position
-        return Prepared(x, y, count, size, part.sweep, part.is_sweep_end, position)
+        state = self.source.state_dict()
+        position = state["position"]
+        return Prepared(x, y, count, size, part.sweep, part.is_sweep_end, position), state

@@ -235,6 +235,35 @@ def test_lines_of_other_ranks_show_while_a_cell_runs(notebook: Notebook) -> None
     assert final[-1]["data"] == {"text/plain": "1"}
 
 
+REPORTING = """%%ranks
+import time
+from IPython.display import display
+print("before")
+for step in range(0, 41, 4):
+    report = {
+        "rank": rank, "ranks": 2, "step": step, "steps": 40, "seconds": 0.1 * step,
+        "samples": step, "host": "here", "device": "cpu", "threads": 1, "memory_bytes": 2**20,
+        "communication": 0.5, "is_over": step == 40, "losses": {"D": [[step + 1], [1.0]]},
+    }
+    display({"application/vnd.gan-tutorial.report+json": report}, raw=True)
+    time.sleep(0.25)
+print("after")
+"""
+
+
+def test_reports_of_all_ranks_become_one_board_in_its_place(notebook: Notebook) -> None:
+    before, board, after, others = notebook.run(REPORTING)
+    assert (before["text"], after["text"]) == ("before\n", "after\n")
+    bar, _, *rows = board["data"]["text/plain"].splitlines()
+    assert bar == "━" * 30 + " step 40 of 40, 10 samples/s, 4 s"
+    assert [row.split()[:5] for row in rows] == [
+        [str(rank), "here", "cpu", "1", "40"] for rank in (0, 1)
+    ]
+    assert "Losses up to step 40: D 1.000." in board["data"]["text/html"]
+    assert board["metadata"] == {}
+    assert others["data"]["text/plain"] == "[rank 1]\nbefore\nafter"  # and none of its reports
+
+
 def test_unfolded_on_request(notebook: Notebook) -> None:
     for magic, element in (("%%ranks", "<details>"), ("%%ranks --all", "<details open>")):
         (shown,) = notebook.run(f"{magic}\nif rank == 1: print('<a>\\n&b')")

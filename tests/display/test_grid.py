@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from tutorial_lib.display.grid import GAP, sample_grid, tile
+from tutorial_lib.display.grid import sample_grid
+from tutorial_lib.display.tiling import GAP, tile
 
 
 def test_every_image_is_found_at_its_place():

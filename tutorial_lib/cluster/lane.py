@@ -6,6 +6,8 @@ import re
 import time
 from typing import Any
 
+from tutorial_lib.display.fold import shorten
+
 Message = dict[str, Any]
 
 _OVERWRITTEN = re.compile(r"[^\n]*\r(?=[^\n])")  # text that a carriage return lets vanish
@@ -17,6 +19,7 @@ class Lane:
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.last_line = ""
+        self.step: int | None = None  # of the training that the rank reports on
         self.changed_at = time.monotonic()
 
     def keep(self, message: Message) -> None:
@@ -46,6 +49,17 @@ class Lane:
                     shown["content"] = {**shown["content"], "data": content["data"]}
         else:
             self.messages.append({"msg_type": kind, "content": content})
+
+    def reach(self, step: int) -> None:
+        """Take note of how far the rank's training is."""
+        self.step = step
+        self.changed_at = time.monotonic()
+
+    def line(self) -> str:
+        """The last line, the step, and how long ago the rank was last heard of."""
+        age_s = time.monotonic() - self.changed_at
+        step = "" if self.step is None else f"step {self.step:,}  "
+        return f"{step}{age_s:.0f} s ago  {shorten(self.last_line)}"
 
     def final(self) -> list[Message]:
         """What there is to show in the end: messages with whole text, overwritten lines gone."""

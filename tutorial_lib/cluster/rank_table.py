@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, overload
 
 from tutorial_lib.cluster.connection import RankInfo
+from tutorial_lib.display.text_table import text_table
 
 State = Literal["ready", "importing torch", "stuck", "dead"]
 
@@ -59,7 +60,4 @@ class RankTable(Sequence[RankRow]):
         return self._rows[index]
 
     def __repr__(self) -> str:
-        table = [HEADINGS, *(row.cells for row in self)]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = ("  ".join(map(str.ljust, line, widths)).rstrip() for line in table)
-        return "\n".join(lines)
+        return text_table(HEADINGS, [row.cells for row in self])

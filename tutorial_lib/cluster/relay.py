@@ -11,11 +11,15 @@ from __future__ import annotations
 
 import sys
 import time
+import uuid
 from collections.abc import Iterable
+from typing import Any
 
 from tutorial_lib.cluster.lane import Lane, Message, display_id, stream
-from tutorial_lib.cluster.live_line import LiveLine, kernel_shell
-from tutorial_lib.display.fold import fold, shorten
+from tutorial_lib.cluster.live_line import LiveLine
+from tutorial_lib.display.fold import fold
+from tutorial_lib.display.live_board import MIME, LiveBoard
+from tutorial_lib.display.live_output import kernel_shell
 
 LINES_AFTER_S = 1.5  # a shorter cell shows the others' output soon enough
 LINES_EVERY_S = 1.0
@@ -44,6 +48,8 @@ class Relay:
         self._has_lines = is_whole_cell and bool(others) and kernel_shell() is not None
         self._lines: LiveLine | None = None
         self._lines_due = time.monotonic() + LINES_AFTER_S
+        self._board: LiveBoard | None = None
+        self._board_id = ""
 
     def take(self, rank: int, message: Message) -> None:
         """Take in one message of a rank's output.
@@ -52,20 +58,47 @@ class Relay:
             rank: Whose it is.
             message: As its engine sent it.
         """
-        if rank != self.first:
+        if report := message["content"].get("data", {}).get(MIME):
+            self._take_report(rank, report)
+        elif rank == self.first:
+            self._take_own(message)
+        else:
             self.others[rank].keep(message)
-            return
+
+    def _take_own(self, message: Message) -> None:
         if not self._is_named:
             self._is_named = True
-            show(heading(rank))
+            show(heading(self.first))
         if message["msg_type"] == "clear_output":
             self._has_lines, self._lines = False, None  # the reader's code clears, and we don't
         if self._has_lines:
             self._own.keep(message)
         show(message)
 
+    def _take_report(self, rank: int, report: dict[str, Any]) -> None:
+        """Take in how far a rank's training is; the board stands where the first rank began."""
+        if self._board is None or (rank == self.first and self._board.is_over):
+            self._show_board()
+            self._board, self._board_id = LiveBoard(self.first), ""
+        self._board.take(report)
+        if rank in self.others:
+            self.others[rank].reach(report["step"])
+        if rank == self.first and not self._board_id and is_rich():
+            self._show_board()
+
+    def _show_board(self) -> None:
+        if self._board is None or self.first not in self._board.reports:
+            return
+        kind = "update_display_data" if self._board_id else "display_data"
+        self._board_id = self._board_id or uuid.uuid4().hex
+        transient = {"display_id": self._board_id}
+        content = {"data": self._board.bundle(), "transient": transient}
+        self._take_own({"msg_type": kind, "content": content})
+
     def tick(self) -> None:
-        """Bring the lines of the other ranks up to date; called again and again meanwhile."""
+        """Bring the board, and the lines of the other ranks, up to date; called meanwhile."""
+        if self._board is not None and self._board_id and self._board.is_due():
+            self._show_board()
         now = time.monotonic()
         if not self._has_lines or now < self._lines_due:
             return
@@ -73,9 +106,7 @@ class Relay:
         if not any(lane.last_line for lane in self.others.values()):
             return
         text = "\n".join(
-            f"rank {rank}  {now - lane.changed_at:3.0f} s ago  {shorten(lane.last_line)}"
-            for rank, lane in self.others.items()
-            if lane.last_line
+            f"rank {rank}  {lane.line()}" for rank, lane in self.others.items() if lane.last_line
         )
         if self._lines is None:
             show({"msg_type": "clear_output", "content": {"wait": True}})
@@ -87,6 +118,8 @@ class Relay:
 
     def finish(self) -> None:
         """Show what the other ranks have printed and shown, in order."""
+        self._show_board()
+        self._board = None
         if self._lines is not None:
             is_followed = any(lane.messages for lane in (self._own, *self.others.values()))
             show({"msg_type": "clear_output", "content": {"wait": is_followed}})

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-from tutorial_lib.distributed import mpi_progress
+from tutorial_lib.distributed import mpi_progress, trace
 from tutorial_lib.distributed.mpi_errors import CollectiveError, CollectiveTimeoutError
 from tutorial_lib.distributed.mpi_future import PolledFuture
 from tutorial_lib.distributed.mpi_pending import Pending
@@ -176,7 +176,8 @@ class Work(dist.Work):
 
     def _wait(self, timeout_s: float) -> None:
         pace = Pace()
-        deadline = pace.now + (timeout_s or self.timeout_s)
+        waiting = pace.now
+        deadline = waiting + (timeout_s or self.timeout_s)
         try:
             self.is_waited_for = True
             while not self.test():
@@ -187,6 +188,16 @@ class Work(dist.Work):
             raise
         finally:
             self.is_waited_for = False
+            if trace.listeners:
+                self._tell(waiting)
+
+    def _tell(self, waiting: float) -> None:
+        trace.tell(
+            trace.Waited(
+                self.group.ranks, self.sequence, self.operation, self.nbytes,
+                self._begun, waiting, perf_counter(),
+            )
+        )  # fmt: skip
 
     def _time_out(self, timeout_s: float) -> None:
         text = (

@@ -156,6 +156,14 @@ generator then 1.693.
   the variance, exp(-1/720000) per sample.
 - Initial weights, order and noise come from other random streams than CNTK's.
 
+## How long it takes
+
+A step takes about 0.85 s of one core on one rank, and about 0.55 s of each core on two ranks
+(processor time, AMD EPYC with two cores, PyTorch 2.13, float32, one thread for each rank, on a
+shared machine), so that the whole training takes three quarters of an hour on two cores that have
+nothing else to do. Nearly
+half of that is one layer, the transposed convolution from 128 to 128 channels; an eighth is Adam.
+
 ## Every {window} steps
 
 | step | generator | discriminator |

@@ -18,7 +18,7 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-CONDA_NAMES = {"torch": "pytorch"}
+CONDA_NAMES = {"torch": "pytorch", "playwright": "playwright-python"}
 SYSTEMS = [("linux", "Linux"), ("darwin", "Darwin")]
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 # PyTorch's GPU wheel asks for these, its CPU wheel does not; so they are not locked.

@@ -93,15 +93,17 @@ def test_a_clone_opens_its_own_notebooks_unless_told_otherwise(originals, tmp_pa
     assert lab.prepare(None)[0] == tmp_path / "gan-tutorial"
 
 
+@pytest.mark.timeout(300)
 def test_jupyterlab_starts_on_the_copies_and_serves_them(tmp_path, jupyter_home):
     target = tmp_path / "mine"
     command = "from tutorial_lib.launcher.cli import main; main()"
     flags = ["--no-browser", "--port=0", "--ServerApp.token=secret", "--ServerApp.ip=127.0.0.1"]
-    log = tmp_path / "log"
+    log, temporary = tmp_path / "log", tmp_path / "temporary"
+    temporary.mkdir()
     with log.open("wb") as file:
         process = subprocess.Popen(
             [sys.executable, "-c", command, "lab", target, *flags],
-            env=jupyter_home,
+            env={**jupyter_home, "TMPDIR": str(temporary)},
             stdout=file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -112,14 +114,18 @@ def test_jupyterlab_starts_on_the_copies_and_serves_them(tmp_path, jupyter_home)
         names = [entry["name"] for entry in listing["content"]]
         assert any(re.fullmatch(r"\d\d_\w+\.ipynb", name) for name in names)
         assert "python3" in ask(f"{url}/api/kernelspecs")["kernelspecs"]
+        tiles = ask(f"{url}/jupyterlab-app-launcher", {"method": "init_launcher"})
+        assert [t["title"] for t in tiles][-3:] == ["Start engines", "Status", "Stop engines"]
+        assert any(temporary.iterdir())
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        process.wait(timeout=20)
+        process.wait(timeout=60)
     assert not psutil.pid_exists(process.pid)
+    assert list(temporary.iterdir()) == []
 
 
 def wait_for_url(log, process):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while time.monotonic() < deadline and process.poll() is None:
         if found := re.search(r"http://127\.0\.0\.1:[1-9]\d*", log.read_text()):
             return found[0]
@@ -127,7 +133,8 @@ def wait_for_url(log, process):
     pytest.fail(f"JupyterLab did not start:\n{log.read_text()}")
 
 
-def ask(url):
-    request = urllib.request.Request(url, headers={"Authorization": "token secret"})
+def ask(url, question=None):
+    body = None if question is None else json.dumps(question).encode()
+    request = urllib.request.Request(url, body, {"Authorization": "token secret"})
     with urllib.request.urlopen(request, timeout=20) as answer:
         return json.load(answer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from tutorial_lib.cluster.profiles import profiles_folder
 from tutorial_lib.data.atomic import atomic_write
 from tutorial_lib.launcher.errors import CommandError
 from tutorial_lib.launcher.resources import all_chapters, clone, notebooks_folder
+from tutorial_lib.launcher.tiles import FOLDER_VARIABLE, write_tiles
 
 DEFAULT_COPY = Path("gan-tutorial")
 LEDGER = ".copied.json"
@@ -85,25 +86,29 @@ def copy_materials(target: Path) -> list[str]:
 
 
 def open_lab(folder: Path, flags: Sequence[str]) -> None:
-    """Become JupyterLab: this process is replaced, and ends when JupyterLab does.
+    """Run JupyterLab in this process, until it ends.
+
+    Its launcher gets the tutorial's tiles, from a temporary folder that ends with it: nothing is
+    written to the reader's home folder.
 
     Args:
         folder: what JupyterLab shows; its ``notebooks`` are opened at the first chapter.
         flags: passed on to JupyterLab.
     """
+    from jupyterlab.labapp import LabApp
+
     first = all_chapters(folder / "notebooks")[0]
-    command = [
-        sys.executable,
-        "-m",
-        "jupyterlab",
+    arguments = [
         f"--ServerApp.root_dir={folder}",
         f"--LabApp.default_url=/lab/tree/notebooks/{first.path.name}",
         *flags,
     ]
     if os.geteuid() == 0 and "--allow-root" not in flags:
-        command.append("--allow-root")  # as in a container, where there is nobody else to be
-    sys.stdout.flush()
-    os.execv(sys.executable, command)
+        arguments.append("--allow-root")  # as in a container, where there is nobody else to be
+    with tempfile.TemporaryDirectory(prefix="gan-tutorial-") as tiles:
+        write_tiles(Path(tiles), folder)
+        os.environ[FOLDER_VARIABLE] = tiles
+        LabApp.launch_instance(argv=arguments)
 
 
 def _materials() -> Iterator[tuple[str, Path]]:

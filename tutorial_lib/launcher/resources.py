@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,25 @@ class Chapter:
     def number(self) -> int:
         """Its place in the walkthrough."""
         return int(self.name[:2])
+
+    @property
+    def title(self) -> str:
+        """Its heading, such as ``02 · A GAN on one node``; its name where it has none."""
+        return self._first_cell()[0].removeprefix("# ") or self.name
+
+    @property
+    def promise(self) -> str:
+        """What the sentence below its heading promises; empty where there is none."""
+        return next((line for line in self._first_cell()[1:] if line), "")
+
+    def _first_cell(self) -> list[str]:
+        """Return the lines of its first cell, at least one."""
+        try:
+            cell = json.loads(self.path.read_text(encoding="utf-8"))["cells"][0]
+            text = "".join(cell["source"]) if cell["cell_type"] == "markdown" else ""
+        except (json.JSONDecodeError, LookupError, TypeError):
+            text = ""  # half a file, or a reader's own
+        return text.splitlines() or [""]
 
 
 def clone() -> Path | None:

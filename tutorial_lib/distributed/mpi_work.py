@@ -170,6 +170,8 @@ class Work(dist.Work):
         """
         if not self.is_done:
             self._wait(max(timeout.total_seconds(), 0))
+        elif trace.listeners:
+            self._tell(perf_counter())  # it came meanwhile, but others may have waited for us
         if self.failure is not None:
             raise self.failure.with_traceback(None)
         return True

@@ -49,12 +49,12 @@ def read_ctf(path: str | os.PathLike[str]) -> tuple[Bytes, Bytes]:
     **Source:** CNTK's ``CTFDeserializer`` with dense streams ``labels`` and ``features``. Unlike
     it, a field with too few values is an error, and is not filled up with zeros.
     """
-    images, labels = read_columns([path], lambda: _parse(path))
+    images, labels = read_columns([path], lambda: parse_ctf(path))
     return images, labels
 
 
-def _parse(path: str | os.PathLike[str]) -> Iterator[tuple[Bytes, Bytes]]:
-    """Yield the samples, block by block."""
+def parse_ctf(path: str | os.PathLike[str]) -> Iterator[tuple[Bytes, Bytes]]:
+    """Yield what ``read_ctf`` returns, block by block, and with its errors."""
     first_line, is_empty = 1, True
     for block in _blocks(read_pieces(path, BLOCK_BYTES)):
         parsed = _parse_block(np.frombuffer(block, np.uint8))

@@ -13,7 +13,7 @@ def test_curve_and_words_hold_the_values() -> None:
     times = 5e-5 + sizes * 1e-9
     picture = cost_curve(sizes, {"all-reduce": times}, marks={"gradients": 456_256})
     assert picture.alt == (
-        "Chart of time against the size of a message, both axes logarithmic. "
+        "Chart of time against size of the message, both axes logarithmic. "
         "all-reduce: 50 µs at 4 B, 66 µs at 16 kB. Marked: gradients, 456 kB."
     )
     (line, mark) = picture.figure.axes[0].lines

@@ -16,14 +16,16 @@ def cost_curve(
     sizes_bytes: ArrayLike,
     times_s: Mapping[str, ArrayLike],
     marks: Mapping[str, float] | None = None,
+    xlabel: str = "size of the message",
     alt: str | None = None,
 ) -> Picture:
-    """Draw how long a message takes by its size.
+    """Draw how long something takes by a number of bytes: a message by its size.
 
     Args:
         sizes_bytes: (n,), above 0, ascending.
         times_s: The times in seconds by name, (n,) each, above 0.
         marks: Sizes in bytes by name, each drawn as a dotted vertical line.
+        xlabel: What the numbers of bytes are.
         alt: Text alternative; written from the values when None.
 
     Returns:
@@ -70,18 +72,18 @@ def cost_curve(
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(value)))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("size of the message", color=INK)
+    axes.set_xlabel(xlabel, color=INK)
     axes.set_ylabel("time", color=INK)
     axes.grid(color=MUTED, alpha=0.25, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, handlelength=4, loc="upper left")
-    heading = "Chart of time against the size of a message, both axes logarithmic. "
+    axes.legend(frameon=False, handlelength=4, loc="best")
+    heading = f"Chart of time against {xlabel}, both axes logarithmic. "
     return Picture(figure, alt or heading + " ".join(stories))
 
 
 def size(count_bytes: float) -> str:
     """A size in words: "16 B", "456 kB", "4.2 MB"."""
-    return _with_unit(count_bytes, (("MB", 1e6), ("kB", 1e3), ("B", 1)))
+    return _with_unit(count_bytes, (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1)))
 
 
 def duration(time_s: float) -> str:

@@ -1,8 +1,11 @@
 """The checks of chapters 03 to 05 accept right answers in other words, and name mistakes."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
+from torch.utils.data.distributed import DistributedSampler
 
 from tutorial_lib.data.noise import NoiseSource
 from tutorial_lib.data.partition import partition_bounds
@@ -41,6 +44,23 @@ def half_range(size, world_size, rank, seed):
     return np.random.default_rng(seed).uniform(0, 1, (size, 100))
 
 
+def environment(rank, hosts, port):
+    numbers = {"MASTER_PORT": port, "RANK": rank, "WORLD_SIZE": len(hosts)}
+    numbers["LOCAL_RANK"] = sum(host == hosts[rank] for host in hosts[:rank])
+    numbers["LOCAL_WORLD_SIZE"] = hosts.count(hosts[rank])
+    return {"MASTER_ADDR": hosts[0]} | {name: str(number) for name, number in numbers.items()}
+
+
+def one_host(rank, hosts, port):
+    return environment(rank, hosts, port) | {"LOCAL_RANK": str(rank)}
+
+
+def met_again(size, world_size):
+    samplers = (DistributedSampler(range(size), world_size, n, False) for n in range(world_size))
+    counts = Counter(sample for sampler in samplers for sample in sampler)
+    return [sample for sample, count in counts.items() if count > 1]
+
+
 def compare_first_two(logs):
     first, second = list(logs.values())[:2]
     return next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), -1)
@@ -56,6 +76,8 @@ def compare_first_two(logs):
         ("04.2", lambda means, counts: np.average(means, axis=0, weights=counts)),
         ("05.1", ALONE),
         ("05.2", lambda pixels: ((pixels + 1) * 127.5 + 0.5).astype(np.uint8)),
+        ("14.1", environment),
+        ("14.2", met_again),
     ],
 )
 def test_other_right_answers_pass(name, answer):
@@ -84,6 +106,11 @@ def test_other_right_answers_pass(name, answer):
         ("05.2", lambda pixels: (pixels * 255).clip(0).astype(np.uint8), "was clipped"),
         ("05.2", lambda pixels: ((pixels + 1) * 127.5).astype(np.uint8), "Round to the nearest"),
         ("05.2", lambda pixels: np.rint((pixels + 1) * 127.5), "expected the type uint8"),
+        ("14.1", one_host, "rank 1 of ['alpha', 'beta']: 'LOCAL_RANK': expected '0', found '1'"),
+        ("14.1", lambda rank, *_: {"RANK": rank}, "'RANK' is 0; an environment holds strings"),
+        ("14.1", lambda *_: {}, "'MASTER_ADDR' is missing"),
+        ("14.2", lambda n, size: list(range(n - n % size, n)), "are left out with drop_last"),
+        ("14.2", lambda n, size: list(range(-n % size)), "2 samples, 5 ranks: expected 2 values"),
     ],
 )
 def test_mistake_is_told(name, answer, told):

@@ -152,7 +152,8 @@ def test_the_script_trains_on_two_ranks_and_goes_on_from_its_checkpoint(mpiexec,
     assert sorted(rank for rank, _ in found) == ["0", "1"]
     assert len({loss for _, loss in found}) == 1
     assert done.stdout.count("Minibatch[") == 2, "one step was left, and only rank 0 tells of it"
-    assert min(Image.open(tmp_path / "grid.png").size) > 300
+    with Image.open(tmp_path / "grid.png") as grid:
+        assert min(grid.size) > 300
     assert load_generator(tmp_path / "generator.pt")[1]["workers"] == 2
 
 

@@ -10,12 +10,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tutorial_lib.compat.recorded_file import REMEDY, Fields, read_ranks, read_recorded
 from tutorial_lib.data.errors import DataError
 from tutorial_lib.learners import schedules
 from tutorial_lib.learners.adam import adam
@@ -24,11 +26,13 @@ from tutorial_lib.learners.data_parallel import data_parallel_distributed_learne
 from tutorial_lib.learners.fsadagrad import fsadagrad
 from tutorial_lib.learners.sgd import momentum_sgd, nesterov, sgd
 from tutorial_lib.learners.simulation import run_ranks
+from tutorial_lib.training.gan import LossRecord
 
 LEARNERS: dict[str, Callable[..., Any]] = {
     rule.__name__: rule for rule in (sgd, momentum_sgd, nesterov, adam, fsadagrad)
 }
 RUN_TIMEOUT_S = 600.0
+LARGEST_NOISE = 6.0  # standard deviations that injected noise may reach
 
 
 @dataclass
@@ -80,18 +84,23 @@ def compare(path: Path) -> Iterator[Comparison]:
         A comparison per case.
 
     Raises:
-        DataError: The file, or another rank's, is missing or of no such form.
+        DataError: The file, or another rank's, is missing or of no such form; the message names
+            the field.
     """
-    content = _read(path)
-    if {"P0", "G", "cases"} <= content.keys():
-        for name in content["cases"]:
-            yield compare_learner(name, content)
-    elif "losses" in content and "workers" in content:
-        yield compare_gan(path, content)
-    elif "steps" in content and "n" in content:
-        runs = [_read(_of_rank(path, rank)) for rank in range(content["n"])]
-        name = re.sub(r"_r\d+$", "", path.stem)
-        yield (compare_block_momentum if "kw" in content else compare_quantized)(name, runs)
+    content = read_recorded(path)
+    if "cases" in content:
+        cases = content["cases"]
+        if not isinstance(cases, Fields) or not cases:
+            found = repr(cases)[:60]
+            raise DataError(path, "an object with cases", found, REMEDY, "field 'cases'")
+        for name in cases:
+            yield _checked(path, f"case {name!r}", partial(compare_learner, name, content))
+    elif "losses" in content:
+        yield _checked(path, "field 'losses'", partial(compare_gan, path, content))
+    elif "steps" in content:
+        runs, name = read_ranks(path), re.sub(r"_r\d+$", "", path.stem)
+        compare_steps = compare_block_momentum if "kw" in content else compare_quantized
+        yield _checked(path, "field 'steps'", partial(compare_steps, name, runs))
     else:
         raise DataError(
             path,
@@ -101,27 +110,48 @@ def compare(path: Path) -> Iterator[Comparison]:
         )
 
 
-def compare_learner(name: str, content: dict[str, Any]) -> Comparison:
-    """Follow a local learner's parameters and rate, update by update."""
+def _checked(path: Path, where: str, work: Callable[[], Comparison]) -> Comparison:
+    """Say where in a file is what our classes, or torch, refuse."""
+    try:
+        return work()
+    except DataError as error:
+        raise DataError(path, error.expected, error.found, REMEDY, where) from error
+    except (TypeError, ValueError, RuntimeError, LookupError, AttributeError) as error:
+        expected = "numbers and arguments of a recorded run"
+        raise DataError(path, expected, f"what can't be run ({error})", REMEDY, where) from error
+
+
+def compare_learner(name: str, content: Fields) -> Comparison:
+    """Follow a local learner's parameters and rate, update by update.
+
+    Injected noise has another stream here than in CNTK: as much as both may add is allowed.
+    """
     case, result = content["cases"][name], Comparison(name)
+    rule = LEARNERS.get(case["learner"])
+    if rule is None:
+        raise ValueError(f"no learner {case['learner']!r}; there are {', '.join(LEARNERS)}")
     parameter = torch.tensor(content["P0"], requires_grad=True)
-    arguments = {key: _argument(value) for key, value in case["kwargs"].items()}
-    learner = LEARNERS[case["learner"]]([parameter], **arguments)
-    rates = case.get("lr_after", [None] * len(case["counts"]))
-    for gradient, count, expected, rate in zip(
-        content["G"], case["counts"], case["param"], rates, strict=False
+    learner = rule([parameter], **{key: _argument(value) for key, value in case["kwargs"].items()})
+    noise = max(learner.param_groups[0]["gaussian_noise_injection_std_dev_schedule"].values)
+    counts = case.rows("counts")
+    rates = case.get("lr_after", [None] * len(counts))
+    gradients = content.rows("G")[: len(counts)]
+    for update, (gradient, count, expected, rate) in enumerate(
+        zip(gradients, counts, case.rows("param"), rates, strict=True), 1
     ):
         parameter.grad = torch.tensor(gradient)
-        learner.update(count)
-        result.add(parameter, expected, 3e-8, 2.0**-22)
+        if count:
+            learner.update(count)
+        added = LARGEST_NOISE * noise * math.sqrt(2 * update)
+        result.add(parameter, expected, 3e-8 + added, 2.0**-22)
         if rate is not None:
             result.add(learner.learning_rate(), rate, 1e-300, 1e-12)
     return result
 
 
-def compare_quantized(name: str, runs: list[dict[str, Any]]) -> Comparison:
+def compare_quantized(name: str, runs: list[Fields]) -> Comparison:
     """Follow quantised sums, and the parameters of plain SGD on them, on all ranks."""
-    bits, result = runs[0]["bits"], Comparison(name)
+    bits, result = runs[0].count("bits"), Comparison(name)
     tolerance = 6e-4 if bits == 16 else 2e-5
 
     def run(rank: int) -> list[tuple[Tensor, ...]]:
@@ -158,7 +188,7 @@ def compare_quantized(name: str, runs: list[dict[str, Any]]) -> Comparison:
     return result
 
 
-def compare_block_momentum(name: str, runs: list[dict[str, Any]]) -> Comparison:
+def compare_block_momentum(name: str, runs: list[Fields]) -> Comparison:
     """Follow parameters and counts of ranks that meet after blocks."""
     result = Comparison(name)
 
@@ -187,19 +217,24 @@ def compare_block_momentum(name: str, runs: list[dict[str, Any]]) -> Comparison:
     return result
 
 
-def compare_gan(path: Path, content: dict[str, Any]) -> Comparison:
+def compare_gan(path: Path, content: Fields) -> Comparison:
     """Train the GAN again, on real ranks, and follow its first losses."""
-    result, workers = Comparison(path.stem), content["workers"]
+    result, workers = Comparison(path.stem), content.count("workers")
     quantized = re.search(r"quant(\d+)bit", path.stem)
     bits = int(quantized[1]) if quantized else 32
-    recorded = content["losses"][:30]
+    recorded = content.rows("losses")[:30]
+    if not all(len(row) == len(LossRecord._fields) for row in recorded):
+        raise ValueError(f"a loss is a list of {', '.join(LossRecord._fields)}")
     with tempfile.TemporaryDirectory() as folder:
         losses = Path(folder) / "losses.json"
         arguments = ["--replay-cntk", "--minibatches", "10", "--losses", str(losses)]
         arguments += ["--num-quantization-bits", str(bits)]
         ranks = ["torch.distributed.run", "--standalone", f"--nproc-per-node={workers}", "-m"]
         command = [sys.executable, "-m", *ranks, "tutorial_lib.training.basic_gan", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError(f"{error}: are there cores for {workers} ranks?") from error
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
         ours = json.loads(losses.read_text(encoding="utf-8"))["losses"]
@@ -228,26 +263,10 @@ def _argument(value: Any) -> Any:
             epoch_size = value.get("epoch_size")
             return schedules.learning_parameter_schedule_per_sample(values, epoch_size)
         case {"time_constant": constant}:
-            return schedules.momentum_as_time_constant_schedule(constant)
+            return schedules.momentum_as_time_constant_schedule(constant, value.get("epoch_size"))
         case {"value": values}:
-            return schedules.learning_parameter_schedule(
-                values, value.get("minibatch_size"), value.get("epoch_size")
-            )
+            size = _argument(value.get("minibatch_size"))
+            return schedules.learning_parameter_schedule(values, size, value.get("epoch_size"))
+        case str():
+            return float(value)  # such as "inf"
     return value
-
-
-def _of_rank(path: Path, rank: int) -> Path:
-    return path.with_name(re.sub(r"_r\d+$", f"_r{rank}", path.stem) + path.suffix)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    remedy = "Give recorded files, with those of all ranks side by side"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError(path, "a recorded file", "nothing there", remedy) from None
-    except (OSError, ValueError) as error:
-        raise DataError(path, "a recorded JSON file", str(error), remedy) from error
-    if not isinstance(content, dict):
-        raise DataError(path, "a recorded JSON object", type(content).__name__, remedy)
-    return content

@@ -1,8 +1,11 @@
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
+import typer
 from typer.testing import CliRunner
 
 import tutorial_lib
@@ -10,7 +13,11 @@ from tutorial_lib.launcher import cli
 from tutorial_lib.models.gan import Generator
 from tutorial_lib.training.checkpoint import save_generator
 
-COMMANDS = [["lab"], ["run"], ["sample"], ["doctor"], ["data"], ["data", "install"]]
+COMMANDS = [
+    *(["lab"], ["run"], ["sample"], ["doctor"], ["bench"], ["progress"], ["data"], ["cluster"]),
+    *(["data", name] for name in ("install", "list", "download", "verify")),
+    *(["cluster", name] for name in ("start", "status", "stop")),
+]
 HEAVY = {"torch", "mpi4py", "ipyparallel", "matplotlib", "papermill", "numpy"}
 
 
@@ -52,8 +59,14 @@ finally:
         ["sample", "missing.pt", "--out", "grid.png"],
         ["sample", __file__, "--out", "grid.png"],
         ["sample", __file__, "--out", "grid.jpeg"],
+        ["run", "--output-dir", f"{__file__}/inside"],
         ["data", "install", "--out", __file__],
+        ["data", "verify", "missing"],
+        ["data", "verify", __file__],
+        ["lab", __file__],
         ["lab", f"{__file__}/inside"],
+        ["bench", "nothing"],
+        ["cluster", "start", "--profile", "nothing"],
     ],
     ids=" ".join,
 )
@@ -66,11 +79,61 @@ def test_a_mistake_is_one_line_on_stderr_and_exit_status_1(arguments, tmp_path, 
     assert isinstance(result.exception, SystemExit)
 
 
-@pytest.mark.parametrize("arguments", [["nothing"], ["run", "--ranks", "0"], ["sample"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nothing"],
+        ["sample"],
+        ["run", "--ranks", "0"],
+        ["run", "--ranks", "two"],
+        ["run", "--data-dir", "missing"],
+        ["cluster", "start", "-n", "-1"],
+        ["cluster", "start", "--timeout", "0"],
+        ["data", "download", "imagenet"],
+        ["data", "install", "--format", "csv", "--out", "."],
+        ["progress", "--chapter", "3"],
+    ],
+    ids=" ".join,
+)
 def test_a_wrong_command_line_is_exit_status_2(arguments):
     result = invoke(*arguments)
     assert result.exit_code == 2
     assert "Traceback" not in result.stderr
+
+
+def test_every_command_and_its_options_are_explained():
+    def explained(command, path):
+        assert command.help, path
+        for parameter in command.params:
+            if path and parameter.name not in ("help", "arguments"):
+                assert getattr(parameter, "help", None), (path, parameter.name)
+        for name, part in getattr(command, "commands", {}).items():
+            explained(part, [*path, name])
+
+    explained(typer.main.get_command(cli.app), [])
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_completes_commands(shell):
+    words = {"_TYPER_COMPLETE_ARGS": "gan-tutorial cl", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    words |= {"COMP_WORDS": "gan-tutorial cl", "COMP_CWORD": "1"}
+    run = subprocess.run(
+        [str(Path(sys.executable).with_name("gan-tutorial"))],
+        env={**os.environ, **words, "_GAN_TUTORIAL_COMPLETE": f"complete_{shell}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "cluster" in run.stdout, run.stderr
+    assert "doctor" not in run.stdout
+
+
+def test_progress_is_shown_and_reset(monkeypatch, tmp_path):
+    monkeypatch.setenv("GAN_TUTORIAL_STATE_DIR", str(tmp_path))
+    (tmp_path / "passed.json").write_text('{"00.1": "2026-01-01"}')
+    assert "■□" in invoke("progress").stdout
+    assert "■" not in invoke("progress", "--reset").stdout
+    assert not (tmp_path / "passed.json").exists()
 
 
 def test_an_interrupt_is_exit_status_130(monkeypatch, tmp_path):

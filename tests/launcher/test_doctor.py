@@ -67,6 +67,28 @@ def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", missing)
     assert doctor.packages().verdict is Verdict.FIX
     assert doctor.jupyter().verdict is Verdict.FIX
+    assert doctor.tiles().verdict is Verdict.NOTE
+
+
+def test_what_breaks_while_looking_is_a_finding(monkeypatch):
+    def half_there() -> int:
+        raise ImportError("libtorch.so:\nno such file")
+
+    monkeypatch.setattr(doctor, "available_cores", half_there)
+    finding = doctor._look(doctor.cores)
+    assert (finding.verdict, finding.subject) == (Verdict.FIX, "Cores")
+    assert "ImportError: libtorch.so: no such file" in finding.text
+
+
+def test_graphics_cards_are_told_with_nccl(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda i: "Card")
+    monkeypatch.setattr("torch.cuda.nccl.version", lambda: (2, 27, 3))
+    monkeypatch.setattr("torch.distributed.is_nccl_available", lambda: True)
+    assert "2 of Card, NCCL 2.27.3, for at most 2 rank(s)" in doctor.gpus().text
+    monkeypatch.setattr("torch.distributed.is_nccl_available", lambda: False)
+    assert doctor.gpus().verdict is Verdict.NOTE
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/shm is Linux's")

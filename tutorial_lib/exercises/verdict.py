@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from tutorial_lib.exercises.cases import NotAttempted, NotYet, is_untouched
+from tutorial_lib.exercises.passed import record_pass
 
 Check = Callable[[Any], None]
 
@@ -77,13 +78,18 @@ def names() -> list[str]:
 def check(name: str, answer: Any) -> None:
     """Print the verdict on an answer; it never raises, whatever the answer is or does.
 
+    A PASS is noted down for ``gan-tutorial progress``.
+
     Args:
         name: the exercise, such as ``"02.1"``.
         answer: the reader's function or value. ``...`` means not attempted.
 
     **Distributed:** runs where it is called, the notebook's kernel; not collective.
     """
-    print(verdict(name, answer))
+    found = verdict(name, answer)
+    print(found)
+    if found.status == PASS:
+        record_pass(name)
 
 
 def verdict(name: str, answer: Any) -> Verdict:

@@ -91,7 +91,7 @@ def run_notebooks(
     result = BatchResult(files=[], ran=[])
     with _quiet_interrupts(), _only_one(output_dir):
         ledger = Ledger(output_dir)
-        for chapter in chapters:
+        for number, chapter in enumerate(chapters, 1):
             mark = fingerprint(chapter, settings[chapter.name])
             if not force and ledger.is_fresh(chapter, mark):
                 say(f"{chapter.name:{width}}  up to date")
@@ -99,7 +99,8 @@ def run_notebooks(
             started_s = time.monotonic()
             before = snapshot(output_dir)
             older = ledger.forget(chapter)
-            failure = _run_one(chapter, output_dir, settings[chapter.name])
+            place = f"{chapter.name:{width}}  chapter {number} of {len(chapters)}"
+            failure = _run_one(chapter, output_dir, settings[chapter.name], place)
             took_s = time.monotonic() - started_s
             if failure:
                 result.failures[chapter.name] = failure
@@ -179,7 +180,9 @@ def _only_one(output_dir: Path) -> Iterator[None]:
         lock.release()
 
 
-def _run_one(chapter: Chapter, output_dir: Path, parameters: dict[str, Any]) -> Failure | None:
+def _run_one(
+    chapter: Chapter, output_dir: Path, parameters: dict[str, Any], place: str
+) -> Failure | None:
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
     from papermill.execute import execute_notebook
@@ -187,8 +190,8 @@ def _run_one(chapter: Chapter, output_dir: Path, parameters: dict[str, Any]) -> 
     partial = output_dir / f"{chapter.name}.partial.ipynb"
     failed = output_dir / f"{chapter.name}.failed.ipynb"
     bar = {
-        "desc": chapter.name,
-        "bar_format": "{desc}  cell {n_fmt} of {total_fmt}, {elapsed}",
+        "desc": place,
+        "bar_format": "{desc}  |{bar:20}| cell {n_fmt} of {total_fmt}, {elapsed}",
         "leave": False,
         "disable": not sys.stderr.isatty(),
     }

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -14,6 +14,8 @@ from typer.core import TyperGroup
 import tutorial_lib
 from tutorial_lib.cluster.errors import ClusterError
 from tutorial_lib.data.errors import DataError
+from tutorial_lib.launcher.cluster_commands import cluster
+from tutorial_lib.launcher.data_commands import data
 from tutorial_lib.launcher.errors import CommandError
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -45,9 +47,16 @@ app = typer.Typer(
         "Real MPI ranks train a GAN in front of you.\n\n"
         "Begin with [bold]gan-tutorial doctor[/bold] (is this machine ready?), then "
         "[bold]gan-tutorial lab[/bold] (read and run the notebooks in JupyterLab), or "
-        "[bold]gan-tutorial run[/bold] (run them all without a browser)."
+        "[bold]gan-tutorial run[/bold] (run them all without a browser).\n\n"
+        "A [bold]rank[/bold] is one of several equal processes that share the work; MPI starts "
+        "them and carries their messages. An [bold]engine[/bold] is a rank that takes its orders "
+        "from a notebook. A [bold]chapter[/bold] is a notebook, named by its number."
     ),
-    epilog="Exit status: 0 it worked, 1 it did not, 2 the command line is wrong, 130 interrupted.",
+    epilog=(
+        "Exit status: 0 it worked, 1 it did not, 2 the command line is wrong, 130 interrupted.\n\n"
+        "Each command explains itself too: gan-tutorial run --help. "
+        "To complete commands with the Tab key: gan-tutorial --install-completion."
+    ),
 )
 
 
@@ -175,71 +184,26 @@ def sample_command(
     typer.echo(sample(file, out, rows, cols, seed))
 
 
-cluster = typer.Typer(
-    no_args_is_help=True,
-    help=(
-        "Ranks that run on their own, until you stop them.\n\n"
-        "A notebook starts the ranks that it needs and ends them with itself. Start some here to "
-        "keep them, and what they hold, when the notebook's kernel is restarted: the notebook "
-        "joins them."
-    ),
-)
 app.add_typer(cluster, name="cluster")
-Profile = Annotated[str, typer.Option(help="Which profile of cluster_profiles/ starts them.")]
-
-
-@cluster.command(epilog="Example: gan-tutorial cluster start -n 4")
-def start(
-    ranks: Annotated[int, typer.Option("--ranks", "-n", min=1, help="How many.")] = 2,
-    profile: Profile = "mpi",
-    timeout_s: Annotated[
-        float, typer.Option("--timeout", min=1, help="Give up after so many seconds.")
-    ] = 60.0,
-) -> None:
-    """Start MPI ranks, and return when all of them have passed an all-reduce."""
-    from tutorial_lib.cluster import start_cluster
-
-    typer.echo(start_cluster(ranks, profile, timeout_s))
-
-
-@cluster.command()
-def status() -> None:
-    """List the ranks that run on this machine; the exit status is 1 if there are none."""
-    from tutorial_lib.cluster import cluster_status
-
-    running = cluster_status()
-    for one in running:
-        typer.echo(one)
-    if not running:
-        typer.echo("no ranks are running")
-        raise typer.Exit(1)
-
-
-@cluster.command()
-def stop(profile: Profile = "mpi") -> None:
-    """Stop ranks that run on their own; those of a notebook are left to it."""
-    from tutorial_lib.cluster import stop_cluster
-
-    stopped = stop_cluster(profile)
-    typer.echo(f"stopped {stopped}" if stopped else "nothing to stop")
-
-
-data = typer.Typer(no_args_is_help=True, help="MNIST as files, for other programs.")
 app.add_typer(data, name="data")
 
 
-@data.command("install", epilog="Example: gan-tutorial data install --format ctf --out mnist")
-def install_command(
-    out: Annotated[Path, typer.Option(help="The folder to write to; made if it is missing.")],
-    format: Annotated[
-        Literal["ctf", "idx"],
-        typer.Option(help="ctf: CNTK's two text files; idx: the four original ones."),
-    ] = "ctf",
+@app.command("progress", epilog="Exercises are at the end of each chapter, with their checks.")
+def progress_command(
+    reset: Annotated[bool, typer.Option("--reset", help="Forget all of it: start over.")] = False,
 ) -> None:
-    """Write the bundled MNIST into a folder. Files that are there and intact stay."""
-    from tutorial_lib.data.install import install
+    """Show which exercises you have passed, and which comes next."""
+    from tutorial_lib.exercises.passed import forget_passes, passed, passed_file
+    from tutorial_lib.launcher.progress import progress
+    from tutorial_lib.launcher.resources import all_chapters
 
-    install(format, out, typer.echo)
+    if reset:
+        try:
+            forget_passes()
+        except OSError as error:
+            raise CommandError(f"cannot remove {passed_file()}: {error.strerror}") from error
+    for line in progress(all_chapters(), passed()):
+        typer.echo(line)
 
 
 @app.command(epilog="Example: gan-tutorial bench allreduce training_step")

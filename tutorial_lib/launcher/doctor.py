@@ -9,7 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -24,6 +24,7 @@ GIB = 1 << 30
 NEEDED_MEMORY_BYTES = 2 * GIB
 NEEDED_SHARED_BYTES = 64 << 20
 PROBE_TIMEOUT_S = 60.0
+MOST_CORES_PROVED = 4
 
 # What mpi4py was loaded with, as the library names itself; one line.
 LIBRARY = "from mpi4py import MPI; print(MPI.Get_library_version().splitlines()[0].strip('\\0 '))"
@@ -62,17 +63,25 @@ class Finding:
 
 def examine() -> Iterator[Finding]:
     """Look at everything the walkthrough needs, quick things first."""
-    for check in (python, packages, cores, memory, shared_memory, network, gpus, jupyter):
-        yield check()
+    for check in (python, packages, cores, memory, shared_memory, network, gpus, jupyter, tiles):
+        yield _look(check)
     try:
         mpi = detect()
     except ClusterError as error:
-        yield Finding(Verdict.FIX, "MPI", str(error))
+        yield Finding(Verdict.FIX, "MPI", " ".join(str(error).split()))
         return
-    yield mpiexec(mpi)
-    yield library(mpi)
-    yield root(mpi)
-    yield all_reduce(mpi)
+    for question in (mpiexec, library, root, all_reduce):
+        yield _look(question, mpi)
+
+
+def _look(check: Callable[..., Finding], *arguments: MpiFlavour) -> Finding:
+    """Look at one thing. What breaks on the way, a package that is half there, is a finding too."""
+    try:
+        return check(*arguments)
+    except Exception as error:
+        subject = check.__name__.replace("_", " ").capitalize()
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        return Finding(Verdict.FIX, subject, f"{text}: install gan-tutorial again")
 
 
 def python() -> Finding:
@@ -158,8 +167,13 @@ def gpus() -> Finding:
     if not torch.cuda.is_available():
         return Finding(Verdict.OK, "GPU", "none that PyTorch can use; the walkthrough needs none")
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    nccl = "with" if torch.distributed.is_nccl_available() else "without"
-    return Finding(Verdict.OK, "GPU", f"{', '.join(names)}, {nccl} NCCL")
+    found = f"{len(names)} of {names[0]}" if len(set(names)) == 1 else ", ".join(names)
+    if not torch.distributed.is_nccl_available():
+        return Finding(Verdict.NOTE, "GPU", f"{found}, without NCCL: ranks talk by gloo or MPI")
+    version = ".".join(map(str, torch.cuda.nccl.version()))
+    return Finding(
+        Verdict.OK, "GPU", f"{found}, NCCL {version}, for at most {len(names)} rank(s), one a GPU"
+    )
 
 
 def jupyter() -> Finding:
@@ -180,6 +194,16 @@ def jupyter() -> Finding:
             f"{sys.executable} -m ipykernel install --sys-prefix",
         )
     return Finding(Verdict.OK, "Jupyter", f"JupyterLab {version}, kernel 'python3' is this Python")
+
+
+def tiles() -> Finding:
+    """The tiles of JupyterLab's launcher; all else works without them."""
+    try:
+        version = importlib.metadata.version("jupyter-app-launcher")
+    except importlib.metadata.PackageNotFoundError:
+        text = "the launcher has no tiles for chapters: pip install jupyter-app-launcher"
+        return Finding(Verdict.NOTE, "Tiles", text)
+    return Finding(Verdict.OK, "Tiles", f"jupyter-app-launcher {version}")
 
 
 def mpiexec(mpi: MpiFlavour) -> Finding:
@@ -210,16 +234,19 @@ def library(mpi: MpiFlavour) -> Finding:
 def root(mpi: MpiFlavour) -> Finding:
     """Whether MPI may start here as this user, with more ranks than cores."""
     who = "root" if os.geteuid() == 0 else "not root"
-    flags = " ".join(mpi.arguments()) or "no extra flags"
+    given = [*mpi.arguments(), *(f"{name}={value}" for name, value in mpi.environment.items())]
+    flags = " ".join(given) or "no extra flags"
     return Finding(Verdict.OK, "Root, slots", f"you are {who}; mpiexec is given {flags}")
 
 
-def all_reduce(mpi: MpiFlavour, n: int = 2) -> Finding:
-    """The proof: ranks that add up their numbers through MPI."""
+def all_reduce(mpi: MpiFlavour) -> Finding:
+    """The proof: ranks that add up their numbers through MPI, on a laptop more than its cores."""
+    count = available_cores()
+    n = min(count, MOST_CORES_PROVED) + 1
     command = mpi.command(n, sys.executable, "-c", ALL_REDUCE)
     run = _run(command, **mpi.environment)
     if run.stdout.split() == ["ranks", str(n), "sum", str(n * (n + 1) // 2)]:
-        return Finding(Verdict.OK, "All-reduce", f"{n} ranks agree on their sum")
+        return Finding(Verdict.OK, "All-reduce", f"{n} ranks on {count} core(s) agree on their sum")
     if "ranks 1 sum" in run.stdout:
         found = f"{n} processes started, each alone: mpi4py and mpiexec are not of the same MPI"
     else:

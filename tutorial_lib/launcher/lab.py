@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -58,7 +59,7 @@ def copy_materials(target: Path) -> list[str]:
     """
     ledger_path = target / LEDGER
     ledger: dict[str, str] = {}
-    if ledger_path.is_file():
+    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
         ledger = json.loads(ledger_path.read_text(encoding="utf-8"))
     copied = 0
     kept = []

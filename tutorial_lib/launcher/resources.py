@@ -39,14 +39,26 @@ class Chapter:
         """What the sentence below its heading promises; empty where there is none."""
         return next((line for line in self._first_cell()[1:] if line), "")
 
+    @property
+    def exercises(self) -> dict[str, str]:
+        """Its exercises' titles by their names, such as ``02.1``, in order."""
+        return {
+            name: title
+            for cell in self._cells()
+            for name, title in re.findall(r"^### Exercise (\d\d\.\d+): (.+)$", cell, re.MULTILINE)
+        }
+
     def _first_cell(self) -> list[str]:
         """Return the lines of its first cell, at least one."""
+        return next(iter(self._cells()), "").splitlines() or [""]
+
+    def _cells(self) -> list[str]:
+        """Return the texts of its cells, those of code being empty."""
         try:
-            cell = json.loads(self.path.read_text(encoding="utf-8"))["cells"][0]
-            text = "".join(cell["source"]) if cell["cell_type"] == "markdown" else ""
+            cells = json.loads(self.path.read_text(encoding="utf-8"))["cells"]
+            return ["".join(c["source"]) if c["cell_type"] == "markdown" else "" for c in cells]
         except (json.JSONDecodeError, LookupError, TypeError):
-            text = ""  # half a file, or a reader's own
-        return text.splitlines() or [""]
+            return []  # half a file, or a reader's own
 
 
 def clone() -> Path | None:

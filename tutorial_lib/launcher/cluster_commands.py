@@ -1,0 +1,54 @@
+"""``gan-tutorial cluster``: ranks from the shell."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+cluster = typer.Typer(
+    no_args_is_help=True,
+    help=(
+        "Ranks that run on their own, until you stop them.\n\n"
+        "A notebook starts the ranks that it needs and ends them with itself. Start some here to "
+        "keep them, and what they hold, when the notebook's kernel is restarted: the notebook "
+        "joins them."
+    ),
+)
+Profile = Annotated[str, typer.Option(help="Which profile of cluster_profiles/ starts them.")]
+
+
+@cluster.command(epilog="Example: gan-tutorial cluster start -n 4")
+def start(
+    ranks: Annotated[int, typer.Option("--ranks", "-n", min=1, help="How many.")] = 2,
+    profile: Profile = "mpi",
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=1, help="Give up after so many seconds.")
+    ] = 60.0,
+) -> None:
+    """Start MPI ranks, and return when all of them have passed an all-reduce."""
+    from tutorial_lib.cluster import start_cluster
+
+    typer.echo(start_cluster(ranks, profile, timeout_s))
+
+
+@cluster.command(epilog="A notebook can show more of its ranks: ranks.status() in a cell.")
+def status() -> None:
+    """List the ranks that run on this machine; the exit status is 1 if there are none."""
+    from tutorial_lib.cluster import cluster_status
+
+    running = cluster_status()
+    for one in running:
+        typer.echo(one)
+    if not running:
+        typer.echo("no ranks are running")
+        raise typer.Exit(1)
+
+
+@cluster.command(epilog="Example: gan-tutorial cluster stop")
+def stop(profile: Profile = "mpi") -> None:
+    """Stop ranks that run on their own; those of a notebook are left to it."""
+    from tutorial_lib.cluster import stop_cluster
+
+    stopped = stop_cluster(profile)
+    typer.echo(f"stopped {stopped}" if stopped else "nothing to stop")

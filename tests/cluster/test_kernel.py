@@ -177,8 +177,7 @@ def test_interrupt_ends_the_cell_with_an_error_and_the_next_one_works(
     assert outputs[-1]["ename"] == "KeyboardInterrupt"
     assert outputs[-1]["traceback"] == [
         "KeyboardInterrupt",
-        "rank 0 was interrupted (line 3).",
-        "rank 1 was interrupted (line 3).",
+        "ranks 0, 1 were interrupted (line 3).",
     ]
     assert notebook.run("%%ranks\nkept")[-1]["data"]["text/plain"] == "{0: 0, 1: 1}"
 

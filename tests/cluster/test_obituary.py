@@ -53,7 +53,10 @@ def test_exit_status_is_read(log: str) -> None:
 
 
 def test_mpich_passes_an_exit_status_on_in_silence() -> None:
-    assert cause_of_death("", 1, 4711, mpiexec_status=3) == "exit status 3"
+    for status in (3, 0):
+        cause = cause_of_death("", 1, 4711, mpiexec_status=status)
+        assert cause == f"exit status {status}: did it call os._exit?"
+    assert cause_of_death("", 1, 4711) == ""
 
 
 def test_what_is_said_of_another_rank_is_not_believed() -> None:

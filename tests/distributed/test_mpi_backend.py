@@ -62,3 +62,10 @@ def test_tensors_may_be_larger_than_2_gib(mpiexec):
 def test_ranks_start_over_after_interrupts_at_any_moment(mpiexec, n, rounds):
     done = mpiexec(n, PROGRAMS / "interrupts.py", str(rounds), timeout_s=110 + rounds)
     assert f"ok: {rounds} interrupts" in done.stdout
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("n", "backend"), [(2, "mpi4py"), (4, "mpi4py"), (2, "gloo")])
+def test_ranks_start_over_after_faults(mpiexec, n, backend):
+    done = mpiexec(n, PROGRAMS / "faults.py", backend, timeout_s=110)
+    assert done.stdout.rstrip().endswith("failed:"), done.stdout

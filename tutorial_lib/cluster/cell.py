@@ -19,8 +19,9 @@ from collections.abc import Callable
 from types import CodeType, TracebackType
 from typing import Any
 
-from tutorial_lib.cluster import output_limit
+from tutorial_lib.cluster import output_limit, stacks
 from tutorial_lib.cluster.values import encode
+from tutorial_lib.distributed import call_site
 
 Answer = dict[str, Any]
 
@@ -46,6 +47,7 @@ def run_cell(source: str, number: int, heading: str = "") -> Answer:
     above += "\n" * (len(source) - len(source.lstrip("\n")))
     # Registered as a file, so that tracebacks and inspect.getsource find the lines.
     filename = shell.compile.cache(above + text, number, raw_code=above + source)
+    call_site.names[filename] = "the cell"
 
     def work() -> object:
         tree = ast.increment_lineno(ast.parse(text, filename), above.count("\n"))
@@ -107,7 +109,8 @@ def answer(work: Callable[[], object], filename: str = "", lines_above: int = 0)
     try:
         try:
             shell.events.trigger("pre_execute")
-            value = work()
+            with stacks.working(filename):
+                value = work()
         finally:
             shell.events.trigger("post_execute")  # shows open figures, for example
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -152,6 +155,10 @@ def _describe(error: BaseException, filename: str, lines_above: int) -> Answer:
     """An error's name, message, line in the reader's code, and traceback from there on."""
     trace = _reader_part(error.__traceback__, filename)
     shown = trace if trace is not None else error.__traceback__
+    if _is_interrupt(error) or isinstance(error, _collective_errors()):
+        # How it got out of a wait helps nobody, and reading torch's files for it takes seconds.
+        shown = _without_libraries(shown)
+        error.__cause__, error.__suppress_context__ = None, True
     line = trace.tb_lineno if trace is not None else None
     is_syntax = isinstance(error, SyntaxError) and trace is None
     if isinstance(error, SyntaxError) and trace is None and error.lineno is not None:
@@ -174,8 +181,20 @@ def _describe(error: BaseException, filename: str, lines_above: int) -> Answer:
         "message": message,
         "line": line,
         "traceback": list(lines),
-        "is_interrupt": isinstance(error, KeyboardInterrupt),
+        "is_interrupt": _is_interrupt(error),
     }
+
+
+def _collective_errors() -> tuple[type[BaseException], ...]:
+    errors = sys.modules.get("tutorial_lib.distributed.mpi_errors")
+    return (errors.CollectiveError,) if errors is not None else ()
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Whether Ctrl-C caused an error: torch's C++ renames an interrupt that passes through it."""
+    return isinstance(error, KeyboardInterrupt) or (
+        isinstance(error, RuntimeError) and "KeyboardInterrupt" in str(error)
+    )
 
 
 def remember_classes(tree: ast.Module, filename: str) -> None:
@@ -203,6 +222,16 @@ def _reader_part(trace: TracebackType | None, filename: str) -> TracebackType | 
     while trace is not None and trace.tb_frame.f_code.co_filename != filename:
         trace = trace.tb_next
     return trace
+
+
+def _without_libraries(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback's frames that are the reader's."""
+    if trace is None:
+        return None
+    inner = _without_libraries(trace.tb_next)
+    if call_site.is_library(trace.tb_frame.f_code.co_filename):
+        return inner
+    return TracebackType(inner, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
 
 
 def _shell() -> Any:

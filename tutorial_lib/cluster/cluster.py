@@ -14,10 +14,12 @@ from tutorial_lib.cluster.connection import (
     registered,
     running_clusters,
 )
+from tutorial_lib.cluster.dispatcher import HANG_LIMIT_S, TIMEOUT_S, Options
 from tutorial_lib.cluster.errors import ClusterError
 from tutorial_lib.cluster.live_line import LiveLine
-from tutorial_lib.cluster.ranks import Ranks, count
+from tutorial_lib.cluster.ranks import Ranks
 from tutorial_lib.cluster.startup import start
+from tutorial_lib.cluster.whereabouts import Whereabouts, count
 
 START_TIMEOUT_S = 60.0
 ATTACH_TIMEOUT_S = 3.0
@@ -37,6 +39,11 @@ class Cluster:
         timeout_s: How long starting may take, in seconds.
         attach: Whether to join a running cluster of the profile.
         process_group: Whether the ranks open their distributed session right away.
+        hang_limit_s: How long a rank may wait in a collective before the cell says who waits for
+            whom, in seconds.
+        collective_timeout_s: How long it may wait until that is an error, in seconds.
+        checks_calls: Whether the ranks compare what they call in each collective, and fail at
+            once when it differs. Costs speed: see docs/faults.md.
     """
 
     def __init__(
@@ -47,6 +54,9 @@ class Cluster:
         timeout_s: float = START_TIMEOUT_S,
         attach: bool = True,
         process_group: bool = True,
+        hang_limit_s: float = HANG_LIMIT_S,
+        collective_timeout_s: float = TIMEOUT_S,
+        checks_calls: bool = True,
     ) -> None:
         if n < 1:
             raise ValueError(f"n={n}, but a cluster has at least one rank")
@@ -54,7 +64,7 @@ class Cluster:
         self.profile = profile
         self.timeout_s = timeout_s
         self.attach = attach
-        self.process_group = process_group
+        self.options = Options(process_group, hang_limit_s, collective_timeout_s, checks_calls)
         self.ranks: Ranks | None = None
 
     def start(self) -> Ranks:
@@ -94,11 +104,26 @@ class Cluster:
         self.stop()
 
     def _open(self) -> Ranks:
-        connection = self._join_running() if self.attach else None
-        if connection is None:
-            connection = start(self.n, self.profile, os.getpid(), self.timeout_s)
-        self.ranks = Ranks(connection, self.process_group)
+        if joined := self._join_running() if self.attach else None:
+            self.ranks = Ranks(joined, self.options)
+        else:
+            self.ranks = Ranks(self._start_own(), self.options, self._start_own)
         return self.ranks
+
+    def _start_own(self) -> Connection:
+        return start(self.n, self.profile, os.getpid(), self.timeout_s)
+
+    def restart(self) -> Ranks:
+        """End the ranks and start new ones; see ``Ranks.restart``."""
+        if self.ranks is None:
+            return self.start()
+        return self.ranks.restart()
+
+    def where(self) -> Whereabouts:
+        """What every rank is doing now; see ``Ranks.where``."""
+        if self.ranks is None:
+            raise ClusterError("there are no ranks yet: call start()")
+        return self.ranks.where()
 
     def _join_running(self) -> Connection | None:
         for candidate in running_clusters(self.profile):

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from tutorial_lib.cluster import readiness
+from tutorial_lib.cluster.control_channel import ControlChannel, Engine
 from tutorial_lib.cluster.errors import ClusterError, MpiError
 from tutorial_lib.cluster.profiles import profile_folders
-from tutorial_lib.cluster.rank_call import Engine, RankCall, ignore
+from tutorial_lib.cluster.rank_call import RankCall, ignore
 from tutorial_lib.cluster.runtime import running
 from tutorial_lib.cluster.values import decode
 
@@ -174,7 +175,7 @@ def join(
     anonymous = {number: Engine(number, number, uuid) for number, uuid in known.items()}
 
     def ask(function: Callable[..., Any], *arguments: object) -> dict[int, Any]:
-        call = RankCall(client, anonymous, ignore, why_dead)
+        call = RankCall(ControlChannel(client, anonymous), ignore, why_dead)
         call.send(function, *arguments)
         answers = call.wait(timeout_s)
         if call.pending:

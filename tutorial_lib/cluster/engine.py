@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tutorial_lib.cluster import lifeline, mpi_flavour
+from tutorial_lib.cluster import control, lifeline, mpi_flavour
 from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, ClusterFolder
 from tutorial_lib.distributed.topology import detect, threads_per_rank
 
@@ -152,6 +152,10 @@ def _engine_class() -> Any:
                 config=type(self.config)(Session=self.config.Session),
                 pid=os.getpid(),
             )
+
+        async def complete_registration(self, *arguments: Any) -> None:
+            await super().complete_registration(*arguments)  # type: ignore[no-untyped-call]
+            control.serve(self.kernel, launched_number(RANK_VARIABLES) or 0)
 
         def _signal_stop(self, sig: int, frame: FrameType | None) -> None:
             global _is_told_to_stop

@@ -38,9 +38,9 @@ def cause_of_death(log: str, rank: int, pid: int, mpiexec_status: int | None = N
         return _signal(int(match[1]))
     if match := re.search(rf"Process name: \[.*?,{rank}\]\s+Exit code:\s+(\d+)", log):
         return f"exit status {match[1]}"
-    if mpiexec_status and not re.search(r"RUNNING AT|process rank|Process name", log):
-        return f"exit status {mpiexec_status}"
-    return ""
+    if mpiexec_status is None or re.search(r"RUNNING AT|process rank|Process name", log):
+        return ""
+    return f"exit status {mpiexec_status}: did it call os._exit?"
 
 
 def _signal(number: int) -> str:

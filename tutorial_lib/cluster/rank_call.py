@@ -10,11 +10,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tutorial_lib.cluster.control_channel import ControlChannel, Engine
+from tutorial_lib.cluster.hang_watch import HangWatch
+from tutorial_lib.cluster.whereabouts import Whereabouts, read
+
 POLL_S = 0.1
 OUTPUT_WAIT_S = 2.0  # for what a rank printed to arrive after its answer
 INTERRUPT_WAIT_S = 2.0  # for interrupted ranks to answer
 INTERRUPT_AGAIN_S = 0.5  # a rank that was just about to begin has not heard the first one
-ERROR_GRACE_S = 1.0  # for the other ranks to finish by themselves once one has failed
+ERROR_GRACE_S = 0.6  # for the other ranks to finish by themselves once one has failed
+WHERE_S = 0.3  # for ranks to say what they do before they are released
 LOST_S = 1.0  # for the client to make an answer of an engine that it has lost
 
 OUTPUT_TYPES = frozenset(
@@ -25,48 +30,43 @@ OUTPUT_TYPES = frozenset(
 OnOutput = Callable[[int, dict[str, Any]], None]
 
 
-@dataclass(frozen=True)
-class Engine:
-    """Where a rank is reached.
-
-    Attributes:
-        rank: In MPI.COMM_WORLD.
-        engine_id: ipyparallel's number for it.
-        uuid: ipyparallel's name for it.
-    """
-
-    rank: int
-    engine_id: int
-    uuid: str
-
-
 @dataclass
 class RankCall:
     """Work under way on some ranks.
 
     Attributes:
-        client: Of the cluster.
-        engines: By rank, of those that work.
+        control: To the ranks that work.
         on_output: Called, in the waiting thread, with a rank and a message of its output.
         why_dead: Says why the whole cluster is gone, or "" while it lives.
         is_interruptible: Whether the work may be interrupted.
         on_turn: Called in the waiting thread, every so often.
         answers: By rank, as far as they have come: what the functions in ``cell`` make, with
             "status" "ok" or "error", or "dead" when the rank's process has ended.
+        left: Where the ranks were that had to be released, just before; None when none had.
     """
 
-    client: Any
-    engines: Mapping[int, Engine]
+    control: ControlChannel
     on_output: OnOutput
     why_dead: Callable[[], str] = lambda: ""
     is_interruptible: bool = True
     on_turn: Callable[[], None] = lambda: None
     answers: dict[int, dict[str, Any]] = field(default_factory=dict)
+    left: Whereabouts | None = None
     _events: queue.SimpleQueue[tuple[int, str, Any]] = field(default_factory=queue.SimpleQueue)
     _message_ids: dict[int, str] = field(default_factory=dict)
     _silent: set[int] = field(default_factory=set)  # ranks whose output has ended
     _lost_at: dict[int, float] = field(default_factory=dict)
     _interrupted_at: float = -math.inf
+
+    @property
+    def client(self) -> Any:
+        """The one of ipyparallel."""
+        return self.control.client
+
+    @property
+    def engines(self) -> Mapping[int, Engine]:
+        """By rank, of those that work."""
+        return self.control.engines
 
     def send(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Have all the ranks start.
@@ -105,15 +105,18 @@ class RankCall:
         """The ranks that have got work and not answered."""
         return [rank for rank in self._message_ids if rank not in self.answers]
 
-    def wait(self, timeout_s: float | None = None) -> dict[int, dict[str, Any]]:
+    def wait(
+        self, timeout_s: float | None = None, watch: HangWatch | None = None
+    ) -> dict[int, dict[str, Any]]:
         """Wait for all answers, passing output on as it comes.
 
-        When a rank fails, the others get a moment to finish and are then interrupted, since
-        they may wait for it. A KeyboardInterrupt here interrupts all of them.
+        When a rank fails, the others get a moment to finish and are then released, since they may
+        wait for it. A KeyboardInterrupt here interrupts all of them.
 
         Args:
             timeout_s: How long to wait, in seconds; None for as long as the ranks live, since
                 nobody knows how long a cell takes.
+            watch: Explains a wait that takes long.
 
         Returns:
             The answers by rank; a rank has none that did not answer in time, or not even when
@@ -123,7 +126,7 @@ class RankCall:
             KeyboardInterrupt: The reader interrupted; the ranks have been interrupted too.
         """
         started = time.monotonic()
-        failed_at = interrupted_at = None
+        failed_at = None
         try:
             while self.pending:
                 self._take(POLL_S)
@@ -134,13 +137,14 @@ class RankCall:
                     failed_at = now
                 if timeout_s is not None and now - started > timeout_s:
                     break
-                is_blocked = failed_at is not None and now - failed_at > ERROR_GRACE_S
-                if is_blocked:
+                if failed_at is None:
+                    if watch is not None:
+                        watch.look(lambda why: self.release(why, is_timeout=True))
+                elif now - failed_at > ERROR_GRACE_S:
                     if self.is_interruptible:
-                        self.interrupt()
-                    interrupted_at = interrupted_at or now
-                if interrupted_at is not None and now - interrupted_at > INTERRUPT_WAIT_S:
-                    break
+                        self.release(f"rank {self._first_failed()} failed")
+                    if now - failed_at > ERROR_GRACE_S + INTERRUPT_WAIT_S:
+                        break
             self._take_rest(OUTPUT_WAIT_S)
         except KeyboardInterrupt:
             if self.is_interruptible:
@@ -153,40 +157,49 @@ class RankCall:
         self._take(0)
         self._bury_lost(time.monotonic())
 
-    def interrupt(self) -> None:
-        """Send SIGINT to the ranks that still work, unless that was done a moment ago."""
+    def release(self, reason: str, is_timeout: bool = False) -> None:
+        """End what the ranks that still work wait for; interrupt those that then still work.
+
+        To be called again and again until they have answered.
+
+        Args:
+            reason: For the error that their waits end with.
+            is_timeout: Whether it is a CollectiveTimeoutError.
+        """
         now = time.monotonic()
-        if now - self._interrupted_at < INTERRUPT_AGAIN_S:
-            return
-        self._interrupted_at = now
-        for rank in self.pending:
-            self.client._send(
-                self.client._control_stream,
-                "signal_request",
-                content={"sig": int(signal.SIGINT)},
-                ident=self.engines[rank].uuid.encode(),
-            )
+        if self.left is None:
+            self.left = read(self.control.ask("where", self.pending, WHERE_S), self.pending)
+            self.control.cancel(self.pending, reason, is_timeout)
+            self._interrupted_at = now  # let them leave their waits first
+        elif now - self._interrupted_at > INTERRUPT_AGAIN_S:
+            self.control.signal(self.pending, signal.SIGINT)
+            self._interrupted_at = now
 
     def abandon(self) -> None:
         """Take back work that ranks have not begun."""
         for rank in self.pending:
-            self.client._send(
-                self.client._control_stream,
-                "abort_request",
-                content={"msg_ids": [self._message_ids[rank]]},
-                ident=self.engines[rank].uuid.encode(),
-            )
+            self.control.abort(rank, self._message_ids[rank])
 
     def _interrupt_and_wait(self) -> None:
+        """Interrupt the ranks until they have answered; gloo's waits must be cancelled too."""
+        self.control.signal(self.pending, signal.SIGINT)
+        self._interrupted_at = time.monotonic()
         deadline = time.monotonic() + INTERRUPT_WAIT_S
         while self.pending and time.monotonic() < deadline:
-            self.interrupt()
             self._take(POLL_S)
             self._bury_lost(time.monotonic())
+            if time.monotonic() - self._interrupted_at > INTERRUPT_AGAIN_S:
+                self.control.cancel(self.pending, "it was interrupted")
+                self.control.signal(self.pending, signal.SIGINT)
+                self._interrupted_at = time.monotonic()
         self._take_rest(2 * POLL_S)
 
     def _has_failed(self) -> bool:
         return any(answer["status"] != "ok" for answer in self.answers.values())
+
+    def _first_failed(self) -> int:
+        failed = {r: a["time"] for r, a in self.answers.items() if a["status"] != "ok"}
+        return min(failed, key=failed.__getitem__)
 
     def _bury_lost(self, now: float) -> None:
         """Answer for ranks that can't any more."""

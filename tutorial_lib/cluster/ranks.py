@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tutorial_lib.cluster import cell, readiness
 from tutorial_lib.cluster.connection import Connection
-from tutorial_lib.cluster.errors import AGAIN, BusyRankError, CellError, DeadRankError
-from tutorial_lib.cluster.rank_call import OnOutput, RankCall, ignore
-from tutorial_lib.cluster.rank_table import RankRow, RankTable, State
+from tutorial_lib.cluster.control_channel import ControlChannel, Engine
+from tutorial_lib.cluster.dispatcher import DEFAULT, Dispatcher, Options
+from tutorial_lib.cluster.errors import BusyRankError, CellError, ClusterError, DeadRankError
+from tutorial_lib.cluster.rank_table import RankRow, RankTable
 from tutorial_lib.cluster.relay import Relay
-from tutorial_lib.cluster.values import decode
-from tutorial_lib.cluster.verdict import fates, raise_root_cause
+from tutorial_lib.cluster.replay import Cell, Replay
+from tutorial_lib.cluster.whereabouts import Whereabouts, count, read
 
 _open: list[Ranks] = []
 
@@ -24,24 +26,42 @@ class Ranks:
 
     Args:
         connection: To the cluster.
-        process_group: Whether the ranks open their distributed session as their first work.
+        options: For when something goes wrong.
+        reconnect: Starts new ranks in place of those that are gone; None when they aren't ours.
     """
 
-    def __init__(self, connection: Connection, process_group: bool = True) -> None:
-        self.client = connection.client
-        self.engines = connection.engines
-        self._connection = connection
-        self._unfinished: list[RankCall] = []
-        self._set_up: RankCall | None = None
-        self._may_be_out_of_step = False
-        self.is_open = True
-        if process_group:
-            # Sent and not waited for: the ranks import torch while the reader reads on.
-            self._set_up = self._call(list(self.engines))
-            self._set_up.is_interruptible = False
-            self._set_up.send(readiness.open_session)
+    def __init__(
+        self,
+        connection: Connection,
+        options: Options = DEFAULT,
+        reconnect: Callable[[], Connection] | None = None,
+    ) -> None:
+        self.options = options
+        self.replay = Replay()
+        self._reconnect = reconnect
+        self._work = Dispatcher(connection, options)
         _open.append(self)
         self._activate()
+
+    @property
+    def client(self) -> Any:
+        """The client of ipyparallel."""
+        return self._work.control.client
+
+    @property
+    def engines(self) -> Mapping[int, Engine]:
+        """By rank, how it is reached."""
+        return self._work.control.engines
+
+    @property
+    def control(self) -> ControlChannel:
+        """Reaches the ranks while they work."""
+        return self._work.control
+
+    @property
+    def is_open(self) -> bool:
+        """Whether they have not been stopped."""
+        return self._work.is_open
 
     def __len__(self) -> int:
         return len(self.engines)
@@ -58,7 +78,7 @@ class Ranks:
     @property
     def logs(self) -> dict[int, str]:
         """The file, on its host, with all that a rank has printed; gone when the cluster stops."""
-        return {rank: info.log for rank, info in self._connection.information.items()}
+        return {rank: info.log for rank, info in self._work.information.items()}
 
     @property
     def view(self) -> Any:
@@ -97,10 +117,10 @@ class Ranks:
             KeyboardInterrupt: Interrupted here; the ranks have been interrupted too.
         """
         if isinstance(code, str):
-            chosen = self._choose(ranks)
+            chosen = self._work.choose(ranks)
             relay = Relay(chosen, is_whole_cell=bool(heading), is_unfolded=is_unfolded)
-            return self._run(chosen, cell.run_cell, code, number, heading, relay=relay)
-        return self._run(ranks, cell.call, code, arguments)
+            return self._work.run(chosen, cell.run_cell, code, number, heading, relay=relay)
+        return self._work.run(ranks, cell.call, code, arguments)
 
     def push(self, variables: Mapping[str, object], ranks: Iterable[int] | None = None) -> None:
         """Set variables on the ranks.
@@ -109,7 +129,7 @@ class Ranks:
             variables: Their values by name.
             ranks: Which ones; None for all.
         """
-        self._run(ranks, cell.push, dict(variables))
+        self._work.run(ranks, cell.push, dict(variables))
 
     def pull(self, name: str, ranks: Iterable[int] | None = None) -> dict[int, Any]:
         """Get a variable from the ranks.
@@ -121,53 +141,89 @@ class Ranks:
         Returns:
             Its value by rank.
         """
-        return self._run(ranks, cell.pull, name)
+        return self._work.run(ranks, cell.pull, name)
+
+    def where(self) -> Whereabouts:
+        """What every rank is doing now: its line, its stack, and what it waits for.
+
+        From another thread this works while a cell runs; from a terminal, use
+        ``gan-tutorial cluster where``.
+        """
+        return read(self.control.ask("where"), self.engines)
+
+    def restart(self) -> Ranks:
+        """End the ranks, start new ones, and run the cells of ``%%ranks --setup`` on them again.
+
+        Returns:
+            Itself: the ranks are new, with nothing in them but what the set-up cells made.
+
+        Raises:
+            ClusterError: The ranks belong to a cluster that was not started here.
+            CellError: A set-up cell failed.
+        """
+        if self._reconnect is None:
+            raise ClusterError(
+                "these ranks were started elsewhere: stop and start them there, then run the "
+                "cell that joins them again"
+            )
+        if self not in _open:
+            _open.append(self)
+        ending = threading.Thread(target=self._work.close)
+        ending.start()  # the new ranks need not wait for the end of the old ones
+        try:
+            self._work = Dispatcher(self._reconnect(), self.options)
+        finally:
+            ending.join()
+        self._activate()
+        for kept in list(self.replay.cells):
+            self.run_cell(kept)
+        return self
+
+    def run_cell(self, written: Cell) -> dict[int, Any]:
+        """Run a cell of the notebook; a set-up cell is kept for ``restart``.
+
+        Args:
+            written: The cell.
+
+        Returns:
+            As ``run``.
+        """
+        if written.variables:
+            self.push(written.variables, written.ranks)
+        values = self.run(
+            written.source,
+            ranks=written.ranks,
+            number=written.number,
+            heading=written.heading,
+            is_unfolded=written.is_unfolded,
+        )
+        if written.is_setup:
+            self.replay.keep(written)
+        return values
 
     def status(self) -> RankTable:
         """Who the ranks are and how they do: host, process, cores, threads, state, MPI."""
-        states = self._states()
+        states = self._work.states()
         threads: dict[int, Any] = {}
         if ready := [rank for rank, state in states.items() if state == "ready"]:
             with contextlib.suppress(CellError, BusyRankError, DeadRankError):
-                threads = self._run(ready, cell.call, readiness.threads, (len(self),))
+                threads = self._work.run(ready, cell.call, readiness.threads, (len(self),))
         return RankTable(
             [
                 RankRow(info, threads.get(rank, info.threads), states[rank])
-                for rank, info in self._connection.information.items()
+                for rank, info in self._work.information.items()
             ]
         )
 
-    def _states(self) -> dict[int, State]:
-        """What each rank is up to, as far as is known without asking it."""
-        self._collect()
-        states: dict[int, State] = dict.fromkeys(self.engines, "ready")
-        if self._set_up is not None:
-            self._set_up.collect()
-            states.update(dict.fromkeys(self._set_up.pending, "importing torch"))
-        states.update(dict.fromkeys(self._stuck(), "stuck"))
-        is_gone = not self.is_open or bool(self._connection.why_dead())
-        states.update(dict.fromkeys(self.engines if is_gone else self._dead(), "dead"))
-        return states
-
     def problem(self) -> str:
         """Why the ranks can't take work, or "" when they can."""
-        if not self.is_open:
-            return "the cluster has been stopped"
-        if reason := self._connection.why_dead():
-            return reason
-        if dead := self._dead():
-            return f"rank {dead[0]} has died"
-        self._collect()
-        if stuck := self._stuck():
-            return f"rank {stuck[0]} is stuck in an earlier cell and can't be interrupted"
-        return ""
+        return self._work.problem()
 
     def stop(self) -> None:
         """End the cluster, if it was started here, or leave it; again does no harm."""
         if self.is_open:
-            self.is_open = False
             _open.remove(self)
-            self._connection.close()
+            self._work.close()
             if _open:
                 _open[-1]._activate()
 
@@ -189,93 +245,6 @@ class Ranks:
             view.block = True
             view.activate()
 
-    def _run(
-        self,
-        ranks: Iterable[int] | None,
-        function: Callable[..., Any],
-        *arguments: Any,
-        relay: Relay | None = None,
-    ) -> dict[int, Any]:
-        chosen = self._choose(ranks)
-        self._finish_set_up()
-        self._get_in_step()
-        relay = relay or Relay(chosen)
-        call = self._call(chosen, relay.take)
-        call.on_turn = relay.tick
-        try:
-            self._wait(call, function, *arguments)
-        finally:
-            relay.finish()
-        return {rank: decode(call.answers[rank]) for rank in chosen}
-
-    def _call(self, chosen: list[int], on_output: OnOutput = ignore) -> RankCall:
-        engines = {rank: self.engines[rank] for rank in chosen}
-        return RankCall(self.client, engines, on_output, self._connection.why_dead)
-
-    def _wait(self, call: RankCall, *work: Any) -> None:
-        """Wait for a call, which is sent first if there is work for it, and raise its error."""
-        try:
-            if work:
-                call.send(*work)
-            call.wait()
-        except KeyboardInterrupt as interrupt:
-            self._may_be_out_of_step = True
-            # The reader need not see the way of the interrupt through this library.
-            shown = ["KeyboardInterrupt", *fates(call)]
-            interrupt._render_traceback_ = lambda: shown  # type: ignore[attr-defined]
-            raise
-        finally:
-            if call.pending:
-                call.on_output = ignore
-                self._unfinished.append(call)
-        self._may_be_out_of_step |= any(a["status"] != "ok" for a in call.answers.values())
-        raise_root_cause(call, self._connection.cause_of_death)
-
-    def _finish_set_up(self) -> None:
-        """Wait for the process group, once, before the first work that can need it."""
-        if self._set_up is not None:
-            self._set_up.wait()  # when this is interrupted, the next work waits again
-            call, self._set_up = self._set_up, None
-            self._wait(call)
-
-    def _get_in_step(self) -> None:
-        """After a failure, renew the process group: some ranks may have begun a collective."""
-        if not self._may_be_out_of_step or self._stuck() or self._dead():
-            return
-        self._may_be_out_of_step = False
-        everyone = list(self.engines)
-        asking = self._call(everyone)
-        self._wait(asking, readiness.has_groups)
-        if all(decode(asking.answers[rank]) for rank in everyone):
-            self._wait(self._call(everyone), readiness.renew_groups)
-
-    def _choose(self, ranks: Iterable[int] | None) -> list[int]:
-        """The wanted ranks in order, all of them alive and free."""
-        chosen = sorted(self.engines) if ranks is None else sorted(set(ranks))
-        if not chosen:
-            raise ValueError("no rank named")
-        if wrong := [rank for rank in chosen if rank not in self.engines]:
-            raise ValueError(f"no rank {wrong[0]}: there are ranks 0 to {len(self) - 1}")
-        if not self.is_open or self._connection.why_dead() or set(chosen) & set(self._dead()):
-            raise DeadRankError(f"{self.problem()}: {AGAIN}")
-        self._collect()
-        if set(chosen) & set(self._stuck()):
-            raise BusyRankError(f"{self.problem()}: {AGAIN}")
-        return chosen
-
-    def _dead(self) -> list[int]:
-        known = set(self.client._engines.values())
-        return [rank for rank, engine in self.engines.items() if engine.uuid not in known]
-
-    def _stuck(self) -> list[int]:
-        return sorted({rank for call in self._unfinished for rank in call.pending})
-
-    def _collect(self) -> None:
-        """See which ranks have come back from calls that were given up."""
-        for call in self._unfinished:
-            call.collect()
-        self._unfinished = [call for call in self._unfinished if call.pending]
-
 
 def current() -> Ranks:
     """The ranks of the cluster that was started last and is open.
@@ -286,8 +255,3 @@ def current() -> Ranks:
     if not _open:
         raise DeadRankError("no cluster runs: start one with `ranks = Cluster(n=2).start()`")
     return _open[-1]
-
-
-def count(n: int) -> str:
-    """So many ranks, in words."""
-    return "1 rank" if n == 1 else f"{n} ranks"

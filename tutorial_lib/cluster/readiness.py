@@ -21,6 +21,7 @@ from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, ClusterFolder
 from tutorial_lib.distributed.topology import available_cores, threads_per_rank
 
 ALL_REDUCE_TIMEOUT_S = 20.0
+NOTEBOOK_FIRST_S = 10.0  # the notebook, which knows where all ranks are, ends a wait before MPI
 
 _in_flight: list[object] = []  # MPI may still write into the buffers of a request given up
 
@@ -74,8 +75,12 @@ def meet(folder: str) -> Answer:
     return answer(work)
 
 
-def open_session() -> Answer:
+def open_session(timeout_s: float, checks_calls: bool) -> Answer:
     """Open this rank's distributed session: imports torch and forms the process group.
+
+    Args:
+        timeout_s: How long the notebook lets a rank wait in a collective, in seconds.
+        checks_calls: Whether the ranks compare what they call.
 
     **Distributed:** collective over all ranks.
     """
@@ -83,25 +88,43 @@ def open_session() -> Answer:
     def work() -> None:
         # An import of torch that is interrupted can't be repeated in the same process.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        from tutorial_lib.distributed import session
+        from tutorial_lib.distributed import mpi_backend, recovery, session
 
-        session.start()
+        session.start(timeout_s=timeout_s + NOTEBOOK_FIRST_S)
+        if checks_calls and recovery.is_renewable():
+            mpi_backend.check_calls(True)
 
     return answer(work)
 
 
 def has_groups() -> Answer:
     """Whether this rank has process groups that can be renewed."""
-    backend = sys.modules.get("tutorial_lib.distributed.mpi_backend")
-    return answer(lambda: backend is not None and bool(backend.groups()))
+
+    def work() -> bool:
+        if "torch" not in sys.modules:
+            return False  # then it has none, and need not import it to say so
+        from tutorial_lib.distributed import recovery
+
+        return recovery.is_renewable()
+
+    return answer(work)
 
 
 def renew_groups() -> Answer:
-    """Give this rank's process groups new communicators, after one of the ranks has failed.
+    """Start over after a failure: groups as new, rank 0's weights in all data-parallel models.
+
+    Returns:
+        An answer with the names of those models.
 
     **Distributed:** collective over all ranks, which all have groups.
     """
-    return answer(sys.modules["tutorial_lib.distributed.mpi_backend"].renew)
+
+    def work() -> list[str]:
+        from tutorial_lib.distributed import recovery
+
+        return recovery.renew()
+
+    return answer(work)
 
 
 def threads(local_ranks: int) -> int:

@@ -28,8 +28,8 @@ from tutorial_lib.cluster.errors import ClusterError, MpiError, StartError
 from tutorial_lib.cluster.live_line import LiveLine
 from tutorial_lib.cluster.obituary import cause_of_death
 from tutorial_lib.cluster.profiles import profile_folder
-from tutorial_lib.cluster.ranks import count
 from tutorial_lib.cluster.runtime import ClusterFolder, ClusterRecord
+from tutorial_lib.cluster.whereabouts import count
 
 # -P: a reader's own file, random.py for example, must not stand in for Python's.
 PYTHON = (sys.executable, "-P", "-m")

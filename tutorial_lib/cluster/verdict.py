@@ -7,6 +7,7 @@ from typing import Any
 
 from tutorial_lib.cluster.errors import AGAIN, BusyRankError, CellError, DeadRankError
 from tutorial_lib.cluster.rank_call import RankCall
+from tutorial_lib.cluster.whereabouts import sentence
 
 
 def raise_root_cause(call: RankCall, cause_of_death: Callable[[int], str]) -> None:
@@ -41,31 +42,43 @@ def raise_root_cause(call: RankCall, cause_of_death: Callable[[int], str]) -> No
 
 
 def fates(call: RankCall, root: int | None = None) -> list[str]:
-    """What came of the ranks that were not done, a line each.
+    """What came of the ranks that were not done, a line for each fate.
 
     Args:
         call: Work that was waited for.
         root: A rank to leave out.
     """
-    lines = []
+    shared: dict[str, list[int]] = {}
     for rank in call.engines:
         answer = call.answers.get(rank)
-        if answer is None:
-            lines.append(f"rank {rank} could not be interrupted.")
-        elif rank == root or answer["status"] == "ok":
+        if rank == root or (answer is not None and answer["status"] == "ok"):
             continue
-        elif answer["is_interrupt"]:
-            lines.append(f"rank {rank} was interrupted{_at_line(answer)}.")
-        elif answer["status"] == "dead":
-            lines.append(f"rank {rank} has died.")
-        else:
-            lines.append(f"rank {rank}: {answer['name']}: {answer['message']}{_at_line(answer)}")
-    return lines
+        shared.setdefault(_fate(call, rank, answer, root), []).append(rank)
+    return [f"{sentence(ranks, fate)}." for fate, ranks in shared.items()]
+
+
+def _fate(call: RankCall, rank: int, answer: Mapping[str, Any] | None, root: int | None) -> str:
+    if answer is None:
+        return "could not be interrupted"
+    if answer["status"] == "dead":
+        return "has died"
+    place = call.left.get(rank) if call.left is not None else None
+    if place is not None and place.wait is not None and _is_consequence(answer):
+        return str(place).replace("waits in", "waited in", 1)
+    if answer["is_interrupt"]:
+        return f"was interrupted{_at_line(answer)}"
+    if root is not None and answer["message"] == call.answers[root]["message"]:
+        return f"failed alike{_at_line(answer)}"
+    return f"failed: {answer['name']}: {answer['message']}{_at_line(answer)}"
 
 
 def _order(answer: Mapping[str, Any]) -> tuple[bool, bool, float]:
-    """Sorts causes before consequences: deaths, then errors in order of time, then interrupts."""
-    return answer["is_interrupt"], answer["status"] != "dead", answer["time"]
+    """Sorts causes before consequences: deaths, then errors in order of time, then the released."""
+    return _is_consequence(answer), answer["status"] != "dead", answer["time"]
+
+
+def _is_consequence(answer: Mapping[str, Any]) -> bool:
+    return bool(answer["is_interrupt"]) or answer["name"] == "CollectiveCancelledError"
 
 
 def _at_line(answer: Mapping[str, Any]) -> str:

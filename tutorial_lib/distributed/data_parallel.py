@@ -1,6 +1,8 @@
 """One model, many ranks: gradients are summed over the ranks while backward still runs."""
 
 # No postponed annotations here: torch wants the hook's to be the types themselves.
+import itertools
+import weakref
 from typing import Any
 
 import torch
@@ -36,13 +38,56 @@ def data_parallel(model: nn.Module, hook: Any = None, state: object = None) -> n
     ranks = session.current()
     if ranks is None or ranks.world_size == 1:
         return model
-    wrapper = DistributedDataParallel(
-        model,
-        forward_sync_buffers=False,  # BatchNorm's running statistics stay each rank's own
-        gradient_as_bucket_view=True,  # the sum lands where the learner reads it
-    )
-    wrapper.register_comm_hook(state, hook or sum_gradients)
+    wrapper = _Wrapper(model, state, hook or sum_gradients)
+    _wrappers[:] = [known for known in _wrappers if known() is not None]
+    _wrappers.append(weakref.ref(wrapper))
     return wrapper
+
+
+class _Wrapper(DistributedDataParallel):
+    """A wrapper that can start over."""
+
+    def __init__(self, model: nn.Module, state: object, hook: Any) -> None:
+        super().__init__(
+            model,
+            forward_sync_buffers=False,  # BatchNorm's running statistics stay each rank's own
+            gradient_as_bucket_view=True,  # the sum lands where the learner reads it
+        )
+        self._number = next(_numbers)
+        self._hook = (state, hook)
+        self.register_comm_hook(state, hook)
+
+    def start_over(self) -> None:
+        """Copy rank 0's weights to all ranks, and forget a backward that was interrupted.
+
+        **Distributed:** collective.
+        """
+        number, (state, hook), is_training = self._number, self._hook, self.training
+        # What the reducer knows of a backward that never ended dies with it.
+        _Wrapper.__init__(self, self.module, state, hook)
+        self._number = number
+        self.training = is_training  # the model itself has kept its own
+
+
+_wrappers: list[weakref.ref[_Wrapper]] = []  # in the order in which all ranks have made them
+_numbers = itertools.count()
+
+
+def recover() -> list[str]:
+    """After an error on some rank: have all wrappers that ``data_parallel`` made go on working.
+
+    Returns:
+        The names of their models' classes, in the order in which they were wrapped.
+
+    **Distributed:** collective; afterwards all ranks have rank 0's weights and buffers.
+    """
+    alive = {w._number: w for known in _wrappers if (w := known()) is not None}
+    everywhere: list[list[int]] = [[] for _ in range(dist.get_world_size())]
+    dist.all_gather_object(everywhere, list(alive))  # Python may have dropped some on some ranks
+    common = sorted(set(alive).intersection(*everywhere))
+    for number in common:
+        alive[number].start_over()
+    return [type(alive[number].module).__name__ for number in common]
 
 
 def sum_gradients(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -20,7 +20,8 @@ from mpi4py import MPI
 from torch.distributed.constants import default_pg_timeout
 
 from tutorial_lib.distributed.mpi_errors import CollectiveCancelledError, CollectiveError
-from tutorial_lib.distributed.mpi_group import NAME, Group
+from tutorial_lib.distributed.mpi_group import Group
+from tutorial_lib.distributed.mpi_identity import NAME
 from tutorial_lib.distributed.mpi_pending import Pending
 
 _groups: list[Group] = []  # of this process, the default group first
@@ -66,17 +67,35 @@ def groups() -> list[Group]:
     return [group for group in _groups if group.is_open]
 
 
-def cancel(reason: str) -> None:
-    """End every wait of this process with a ``CollectiveCancelledError``; any thread may.
+def cancel(reason: str, kind: type[CollectiveError] = CollectiveCancelledError) -> None:
+    """End every wait of this process with an error; any thread may.
 
     The groups are out of order from then on, until all ranks call ``renew``.
 
     Args:
         reason: Why, for the error: "rank 1 failed: ZeroDivisionError ...".
+        kind: Of the error.
     """
     with _cancelling:
         for group in _groups:
-            group.stop(CollectiveCancelledError, reason)
+            group.stop(kind, reason)
+
+
+def check_calls(is_on: bool) -> None:
+    """Compare what the ranks call, in every collective of every group, or stop doing so.
+
+    Ranks that call different things then get a ``CollectiveMismatchError`` at once, which names
+    them and their lines; otherwise some would wait, and others get a wrong result. It costs each
+    collective some of its speed: measured in docs/faults.md.
+
+    Args:
+        is_on: Equal on all ranks.
+
+    **Distributed:** collective over all ranks.
+    """
+    dist.barrier()  # nothing of before is under way on any rank that goes on
+    for group in groups():
+        group.check_calls(is_on)
 
 
 def pending() -> list[Pending]:

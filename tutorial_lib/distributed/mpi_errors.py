@@ -13,3 +13,7 @@ class CollectiveTimeoutError(CollectiveError):
 
 class CollectiveCancelledError(CollectiveError):
     """Somebody called the wait off (``cancel``): the group needs ``renew()``."""
+
+
+class CollectiveMismatchError(CollectiveError):
+    """The ranks made different calls: make the same ones, in the same order, on all of them."""

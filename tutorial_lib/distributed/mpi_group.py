@@ -12,15 +12,19 @@ import torch
 from mpi4py import MPI
 
 from tutorial_lib.distributed import mpi_communicator, mpi_progress
-from tutorial_lib.distributed.mpi_errors import CollectiveCancelledError, CollectiveError
+from tutorial_lib.distributed.fingerprint import Fingerprint
+from tutorial_lib.distributed.mpi_errors import (
+    CollectiveCancelledError,
+    CollectiveError,
+    CollectiveMismatchError,
+)
 from tutorial_lib.distributed.mpi_exchange import Exchange
+from tutorial_lib.distributed.mpi_identity import Identity
 from tutorial_lib.distributed.mpi_messages import Messages
 from tutorial_lib.distributed.mpi_operation import Part
 from tutorial_lib.distributed.mpi_pending import Pending
 from tutorial_lib.distributed.mpi_reductions import Reductions
 from tutorial_lib.distributed.mpi_work import BACKGROUND_BYTES, Work, is_in_backward
-
-NAME = "mpi4py"
 
 SMALL_BYTES = 4096
 LARGE_MESSAGE_BYTES = 1 << 16  # MPI sends less at once, without the sender's further help
@@ -29,7 +33,7 @@ LARGE_MESSAGE_BYTES = 1 << 16  # MPI sends less at once, without the sender's fu
 _abandoned: list[Work] = []
 
 
-class Group(Reductions, Exchange, Messages):
+class Group(Reductions, Exchange, Messages, Identity):
     """A process group over an MPI communicator of its own.
 
     Args:
@@ -42,8 +46,8 @@ class Group(Reductions, Exchange, Messages):
     Attributes:
         sequence: How many collectives this rank has begun here. The ranks are in step when it
             is equal on all of them.
-        observer: Called with each work just before it starts, to log it, or to compare
-            fingerprints between ranks; None costs nothing.
+        is_checked: Whether the ranks compare what they call before any data moves.
+        observer: Called with each work just before it starts, to log it; None costs nothing.
 
     It carries nothing before ``open``.
     """
@@ -62,9 +66,9 @@ class Group(Reductions, Exchange, Messages):
         self.timeout_s = timeout_s
         self.world = world
         self.sequence = 0
+        self.is_checked: bool = False if world is None else world.is_checked
         self.observer: Callable[[Work], None] | None = None
         self._name = name
-        self._description = ""
         self._size = len(ranks)
         self._fault: tuple[type[CollectiveError], str] | None = None
         self._pending: dict[Work, None] = {}
@@ -72,6 +76,9 @@ class Group(Reductions, Exchange, Messages):
         self._posting = threading.RLock()
         self._turning = threading.Lock()  # between in order and out of order
         self._comm: MPI.Comm = MPI.COMM_NULL
+        self._calls: MPI.Comm = MPI.COMM_NULL  # for fingerprints, which go ahead of the data
+        self._unagreed: deque[Work] = deque()
+        self._agreeing = threading.Lock()
 
     def open(self) -> None:
         """Take a fresh communicator, and leave what was under way on the old one behind.
@@ -85,13 +92,35 @@ class Group(Reductions, Exchange, Messages):
             self._fault = None
             works = list(self._pending)
         self._leave(works, CollectiveCancelledError, "the group has a new communicator since")
-        if self.world is None:
-            self._comm = mpi_communicator.duplicate_world(self.timeout_s, self.check)
-        else:
-            self._comm = mpi_communicator.subset(
-                self.world._comm, self.ranks, self.timeout_s, self.check
-            )
+        self._unagreed = deque()
+        self._comm = self._fresh_communicator()
+        if self.is_checked:
+            self._calls = self._fresh_communicator()
         self.sequence = 0
+
+    def _fresh_communicator(self) -> MPI.Comm:
+        if self.world is None:
+            return mpi_communicator.duplicate_world(self.timeout_s, self.check)
+        return mpi_communicator.subset(self.world._comm, self.ranks, self.timeout_s, self.check)
+
+    def check_calls(self, is_on: bool) -> None:
+        """Compare what the ranks call from now on, or stop doing so. Collective."""
+        if is_on and not self.is_checked:
+            self._calls = self._fresh_communicator()
+        self.is_checked = is_on
+
+    def post_agreed(self) -> None:
+        """Let the data of collectives move that all ranks have called alike, in their order.
+
+        Raises:
+            CollectiveMismatchError: The ranks call different things.
+        """
+        with self._agreeing:
+            while self._unagreed:
+                fingerprint = self._unagreed[0].fingerprint
+                if fingerprint is None or not fingerprint.is_agreed():
+                    return
+                self._unagreed.popleft().post(self._comm)
 
     def begin(
         self,
@@ -118,10 +147,17 @@ class Group(Reductions, Exchange, Messages):
                 None if is_message else self.sequence, peer, result,
             )  # fmt: skip
             self._pending[work] = None  # from here on its memory lives until MPI is done
-            if self.observer is not None and not is_message:
-                self.observer(work)
+            if not is_message:
+                if self.is_checked:
+                    work.fingerprint = Fingerprint(work, opts)
+                    self._unagreed.append(work)
+                if self.observer is not None:
+                    self.observer(work)
             try:
-                work.post(self._comm)
+                if work.fingerprint is None:
+                    work.post(self._comm)
+                else:
+                    work.fingerprint.post(self._calls)
             except Exception as error:
                 text = f"MPI could not begin {work.describe()}: {error}"
                 self._pending.pop(work)
@@ -190,6 +226,16 @@ class Group(Reductions, Exchange, Messages):
             works = list(self._pending)
         self._leave(works, kind, reason)
 
+    def disagree(self, work: Work, reason: str) -> None:
+        """Put the group out of order because the ranks called different things.
+
+        Args:
+            work: This rank's; MPI may still write to its tensors.
+            reason: Who called what.
+        """
+        _abandoned.append(work)
+        self.stop(CollectiveMismatchError, reason)
+
     def _leave(self, works: list[Work], kind: type[CollectiveError], reason: str) -> None:
         for work in works:
             _abandoned.append(work)
@@ -214,65 +260,6 @@ class Group(Reductions, Exchange, Messages):
         """End all waits, then free the communicator."""
         self.stop(CollectiveCancelledError, "it was aborted")
         self.shutdown()
-
-    # What torch asks of a group. torch's own answers need a C++ backend object inside.
-
-    def size(self) -> int:
-        """Number of members."""
-        return self._size
-
-    def set_timeout(self, timeout: timedelta) -> None:
-        """Set how long operations wait for the other ranks."""
-        self.timeout_s = timeout.total_seconds()
-
-    _set_default_timeout = set_timeout
-
-    @property
-    def group_name(self) -> str:
-        """What torch calls the group."""
-        return self._name
-
-    @property
-    def group_desc(self) -> str:
-        """What the group is for."""
-        return self._description
-
-    def _set_group_name(self, name: str) -> None:
-        self._name = name
-
-    def _set_group_desc(self, description: str) -> None:
-        self._description = description
-
-    def getGroupName(self) -> str:  # noqa: N802 - torch's name for it in C++
-        """As ``group_name``."""
-        return self._name
-
-    def getBackendName(self) -> str:  # noqa: N802
-        """As ``name``."""
-        return NAME
-
-    def name(self) -> str:
-        """Of the backend."""
-        return NAME
-
-    def _get_sequence_number_for_group(self) -> int:
-        return self.sequence
-
-    def _set_sequence_number_for_group(self) -> None:
-        pass  # every rank starts at 0
-
-    @property
-    def _device_types(self) -> list[torch.device]:
-        return [torch.device("cpu")]
-
-    def _get_backend(self, device: torch.device) -> Group:
-        return self  # for any device: tensors elsewhere are staged through the host
-
-    supports_splitting = supports_coalescing = supports_time_estimate = False
-
-    def supports_tensor_alloc(self, device: torch.device) -> bool:
-        """No memory is faster than another here."""
-        return False
 
     def __repr__(self) -> str:
         return f"<MPI group {self._name!r}: rank {self.rank()} of ranks {list(self.ranks)}>"

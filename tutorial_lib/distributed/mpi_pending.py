@@ -20,7 +20,9 @@ class Pending:
         shape: Of the first tensor.
         nbytes: Of all tensors, in bytes.
         age_s: Seconds since it started.
+        timeout_s: How long it may wait, in seconds.
         is_waited_for: Whether a thread waits for it now, rather than computing meanwhile.
+        site: The reader's line that began it, where the ranks compare their collectives; else "".
     """
 
     group: str
@@ -32,7 +34,9 @@ class Pending:
     shape: tuple[int, ...]
     nbytes: int
     age_s: float
+    timeout_s: float
     is_waited_for: bool
+    site: str = ""
 
     def __str__(self) -> str:
         number = "" if self.sequence is None else f" #{self.sequence}"

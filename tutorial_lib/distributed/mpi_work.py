@@ -13,12 +13,17 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from tutorial_lib.distributed import mpi_progress, trace
-from tutorial_lib.distributed.mpi_errors import CollectiveError, CollectiveTimeoutError
+from tutorial_lib.distributed.mpi_errors import (
+    CollectiveError,
+    CollectiveMismatchError,
+    CollectiveTimeoutError,
+)
 from tutorial_lib.distributed.mpi_future import PolledFuture
 from tutorial_lib.distributed.mpi_pending import Pending
 from tutorial_lib.distributed.mpi_wait import Pace
 
 if TYPE_CHECKING:
+    from tutorial_lib.distributed.fingerprint import Fingerprint
     from tutorial_lib.distributed.mpi_group import Group
     from tutorial_lib.distributed.mpi_operation import Part
 
@@ -67,6 +72,7 @@ class Work(dist.Work):
         self.is_waited_for = False
         self.failure: Exception | None = None
         self.interrupt: BaseException | None = None  # what struck while futures completed
+        self.fingerprint: Fingerprint | None = None  # to agree on before data moves
         self._is_held = False
         self._parts = parts
         self._result = tensors if result is None else result
@@ -123,9 +129,13 @@ class Work(dist.Work):
                 self._settle(CollectiveError(f"MPI could not do {self.describe()}: {error}"))
             except Exception as error:
                 self._settle(error)
+                if isinstance(error, CollectiveMismatchError):
+                    self.group.disagree(self, str(error))
             return True
 
     def _is_complete(self) -> bool:
+        if self._requests is None and self.fingerprint is not None:
+            self.group.post_agreed()
         requests = self._requests
         if requests is None:
             return False
@@ -166,6 +176,7 @@ class Work(dist.Work):
         Raises:
             CollectiveTimeoutError: The other ranks did not come in time.
             CollectiveCancelledError: ``cancel`` was called.
+            CollectiveMismatchError: The ranks compare their calls, and made different ones.
             CollectiveError: MPI failed.
         """
         if not self.is_done:
@@ -230,7 +241,9 @@ class Work(dist.Work):
             shape=() if first is None else tuple(first.shape),
             nbytes=self.nbytes,
             age_s=perf_counter() - self._begun,
+            timeout_s=self.timeout_s,
             is_waited_for=self.is_waited_for,
+            site="" if self.fingerprint is None else self.fingerprint.site,
         )
 
     def is_completed(self) -> bool:

@@ -12,14 +12,14 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
-from tutorial_lib.distributed import rendezvous
+from tutorial_lib.distributed import gloo_sockets, rendezvous
 from tutorial_lib.distributed.rendezvous import MPI_BACKEND
 from tutorial_lib.distributed.topology import Topology, detect, threads_per_rank
 
@@ -36,12 +36,14 @@ class Session:
             another that torch knows; None in a process of its own, which has no group.
         device: Where this rank keeps its tensors.
         threads: Number of threads torch uses in this rank.
+        timeout_s: How long a rank waits in a collective for the others, in seconds.
     """
 
     topology: Topology
     backend: str | None
     device: torch.device
     threads: int
+    timeout_s: float = TIMEOUT_S
 
     @property
     def rank(self) -> int:
@@ -143,7 +145,7 @@ def start(
         if topology.launcher == "mpi":
             store = rendezvous.store_under_mpi(topology, backend, timeout)
         _open_group(topology, backend, device, timeout, store)
-    _session = Session(topology, backend, device, torch.get_num_threads())
+    _session = Session(topology, backend, device, torch.get_num_threads(), timeout_s)
     return _session
 
 
@@ -161,7 +163,33 @@ def stop() -> None:
             from tutorial_lib.distributed import mpi_store
 
             mpi_store.close_all()
+        gloo_sockets.forget()
     _session = None
+
+
+def is_renewable() -> bool:
+    """Whether ``renew`` can open this session's group anew: MPI tells the ranks where."""
+    return _session is not None and _session.backend == "gloo" and _is_under_mpi(_session)
+
+
+def renew() -> None:
+    """Replace the group of a session that runs on gloo, after an error or an interrupt.
+
+    A group over MPI is renewed by ``mpi_backend.renew``, and stays the same object.
+
+    **Distributed:** collective over all ranks.
+    """
+    assert _session is not None  # see is_renewable
+    assert _session.backend is not None
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    topology, timeout = _session.topology, timedelta(seconds=_session.timeout_s)
+    store = rendezvous.store_under_mpi(topology, _session.backend, timeout)
+    _open_group(topology, _session.backend, _session.device, timeout, store)
+
+
+def _is_under_mpi(session: Session) -> bool:
+    return session.topology.launcher == "mpi" and session.world_size > 1
 
 
 atexit.register(stop)
@@ -237,7 +265,8 @@ def _open_group(
     store: dist.Store | None,
 ) -> None:
     """Open torch's default process group; without a store, torchrun has one. Collective."""
-    with rendezvous.gloo_on_loopback(topology.is_one_host):
+    noting = gloo_sockets.noted() if backend == "gloo" else nullcontext()
+    with rendezvous.gloo_on_loopback(topology.is_one_host), noting:
         dist.init_process_group(
             backend,
             store=store,

@@ -15,6 +15,7 @@ from tutorial_lib.learners.options import (
     NO_OPTIONS,
     Group,
     LearnerOptions,
+    complete,
     is_mean,
     prepare,
     scheduled_apart,
@@ -96,17 +97,8 @@ class Learner(torch.optim.Optimizer):
         if len({id(parameter) for parameter in parameters}) < len(parameters):
             raise ValueError("Learner's parameters list must not contain duplicates.")
         group = {**self.defaults, **scheduled_apart(param_group), "params": parameters}
-        group["lr_schedule"] = group["lr"]
-        for name, value in group.items():
-            if name.endswith("_schedule"):
-                group[name] = as_schedule(value, group["minibatch_size"], group["epoch_size"])
+        complete(group)
         group["lr"] = group["scheduled_lr"] = self._value(group["lr_schedule"])
-        group["smoothed_count"] = 0.0
-        for name in ("l1_regularization_weight", "l2_regularization_weight"):
-            if group[name] < 0:
-                raise ValueError(f"{name} is {group[name]}; give 0 (off) or more")
-        if group["gradient_clipping_threshold_per_sample"] < 0:
-            raise ValueError("gradient_clipping_threshold_per_sample is negative; give inf for off")
         super().add_param_group(group)
 
     @property
@@ -193,7 +185,7 @@ class Learner(torch.optim.Optimizer):
     def reported_parameters(self) -> dict[str, float]:
         """Return what CNTK reports before an update, e.g. ``Learning rate per 1 samples``."""
         group = self.param_groups[0]
-        return {report_label("Learning rate", group["lr_schedule"]): self.learning_rate()}
+        return {group["lr_schedule"].label("Learning rate"): self.learning_rate()}
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that a later ``load_state_dict`` needs, in plain types and tensors."""
@@ -301,10 +293,3 @@ class Learner(torch.optim.Optimizer):
     def _counters(self) -> dict[str, Any]:
         names = ("total_number_of_samples_seen", "total_number_of_sweeps_seen", "noise_seed")
         return {name: getattr(self, name) for name in names}
-
-
-def report_label(name: str, schedule: Schedule) -> str:
-    """Return how CNTK names a reported value, e.g. ``Momentum per 32 samples``."""
-    if schedule.reference_size == IGNORE:
-        return f"{name} per minibatch"
-    return f"{name} per {schedule.reference_size} samples"

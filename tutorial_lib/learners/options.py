@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tutorial_lib.learners.flat import Workspace
-from tutorial_lib.learners.schedules import IGNORE, Schedule, ScheduleValue
+from tutorial_lib.learners.schedules import IGNORE, Schedule, ScheduleValue, as_schedule
 
 Group = dict[str, Any]
 SCHEDULED = ("momentum", "variance_momentum", "gaussian_noise_injection_std_dev")
@@ -59,6 +59,24 @@ def scheduled_apart(values: Group) -> Group:
     Under its plain name, a torch scheduler that cycles momentum would set one in vain.
     """
     return {f"{name}_schedule" if name in SCHEDULED else name: v for name, v in values.items()}
+
+
+def complete(group: Group) -> None:
+    """Make schedules of a parameter group's values, and refuse options out of range.
+
+    Raises:
+        ValueError: An option out of range: correct it.
+    """
+    group["lr_schedule"] = group["lr"]
+    for name, value in group.items():
+        if name.endswith("_schedule"):
+            group[name] = as_schedule(value, group["minibatch_size"], group["epoch_size"])
+    group["smoothed_count"] = 0.0
+    for name in ("l1_regularization_weight", "l2_regularization_weight"):
+        if group[name] < 0:
+            raise ValueError(f"{name} is {group[name]}; give 0 (off) or more")
+    if group["gradient_clipping_threshold_per_sample"] < 0:
+        raise ValueError("gradient_clipping_threshold_per_sample is negative; give inf for off")
 
 
 def is_mean(group: Group) -> bool:

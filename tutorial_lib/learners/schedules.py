@@ -54,6 +54,12 @@ class Schedule:
         """Samples that the value stands for; 0 = any minibatch."""
         return self.minibatch_size or IGNORE
 
+    def label(self, name: str) -> str:
+        """Return how CNTK names a reported value, e.g. ``Momentum per 32 samples``."""
+        if self.reference_size == IGNORE:
+            return f"{name} per minibatch"
+        return f"{name} per {self.reference_size} samples"
+
     def as_plain(self) -> dict[str, Any]:
         """Return the schedule in types that a ``weights_only`` checkpoint may hold."""
         return {

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tutorial_lib.learners.flat import Flat, Workspace
-from tutorial_lib.learners.learner import Learner, report_label
+from tutorial_lib.learners.learner import Learner
 from tutorial_lib.learners.options import Group, LearnerOptions
 from tutorial_lib.learners.schedules import Schedule, ScheduleValue
 
@@ -37,7 +37,7 @@ class MomentumSGD(Learner):
         schedule = self.param_groups[0]["momentum_schedule"]
         reported = super().reported_parameters()
         if self.learning_rate() != 0:
-            reported[report_label("Momentum", schedule)] = self._value(schedule)
+            reported[schedule.label("Momentum")] = self._value(schedule)
         return reported
 
     def _apply(self, group: Group, space: Workspace, rate: float, num_samples: int) -> None:

@@ -85,6 +85,7 @@ def on_main(work: Callable[[], T]) -> T:
     Raises:
         OSError: As rank 0 raised it; so every rank knows, and none waits for the others.
         ValueError: Likewise; ``DataError`` is one.
+        RuntimeError: What else happened on rank 0.
 
     **Distributed:** collective; no rank goes on before the work is done.
     """
@@ -97,6 +98,8 @@ def on_main(work: Callable[[], T]) -> T:
             outcome = [work(), None]
         except (OSError, ValueError) as error:
             outcome = [None, error]
+        except Exception as error:  # which may not survive the way to another rank
+            outcome = [None, RuntimeError(f"rank 0 failed: {error!r}")]
     dist.broadcast_object_list(outcome)
     result, failure = outcome
     if failure is not None:

@@ -4,8 +4,15 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
+from tutorial_lib.exercises.chapter_06 import first_step_of
 from tutorial_lib.exercises.verdict import verdict
+from tutorial_lib.learners.fsadagrad import fsadagrad
+from tutorial_lib.learners.schedules import (
+    learning_parameter_schedule_per_sample,
+    momentum_schedule_per_sample,
+)
 
 
 def step(lr, momentum, n, gradient, cap=10.0):
@@ -92,3 +99,13 @@ def test_mistake_is_told(name, answer, told):
     found = verdict(name, answer)
     assert found.status == "NOT YET"
     assert told in found.detail
+
+
+@pytest.mark.parametrize("gradient", [8.0, -8.0, 0.125, -0.01, 0.0])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_the_first_step_is_the_learners(gradient, momentum):
+    parameter = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+    rates = learning_parameter_schedule_per_sample(0.5), momentum_schedule_per_sample(momentum)
+    parameter.grad = torch.full_like(parameter, gradient)
+    fsadagrad([parameter], *rates).update(16)
+    assert parameter.item() == pytest.approx(first_step_of(0.5, momentum, 16, gradient), rel=1e-6)

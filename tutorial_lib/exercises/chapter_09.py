@@ -15,13 +15,14 @@ NUM_CHUNKS = 4  # of MNIST's training images in CNTK's text
 @exercise("09.1")
 def shuffled(answer: Any) -> None:
     """The answer shuffles as CNTK does, by given random numbers."""
-    for values, numbers in [
+    cases: list[tuple[list[Any], list[int]]] = [
         ([0, 1, 2], [1, 1, 1]),
         (["a", "b", "c", "d"], [7, 2, 9, 4]),
         ([0, 1, 2, 3, 4], [4, 4, 4, 4, 4]),
         ([5], [17]),
         ([], []),
-    ]:
+    ]
+    for values, numbers in cases:
         expected = list(values)
         for place, number in enumerate(numbers):
             other = number % len(values)

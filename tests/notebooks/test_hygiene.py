@@ -17,6 +17,7 @@ SOLUTION = re.compile(
     r"<details>\s*<summary>Solution</summary>\n\n(.*\n)?```python\n.+?```\n(.*\n)?\s*</details>",
     re.DOTALL,
 )
+HINT = re.compile(r"<details>\n<summary>Hint</summary>\n\n.+?\n\n</details>", re.DOTALL)
 
 
 @pytest.fixture
@@ -124,7 +125,9 @@ def test_exercises_are_whole_and_come_last(notebook):
     exercises = [index for index, cell in enumerate(cells) if "exercise" in tags(cell)]
     assert exercises
     for index in exercises:
-        stub, check, solution = cells[index : index + 3]
+        task, stub, check, solution = cells[index - 1 : index + 3]
+        assert re.search(r"^### Exercise \d\d\.\d+: .+$", task.source, re.MULTILINE), task.id
+        assert HINT.search(task.source), f"{task.id}: no hint"
         assert "..." in stub.source
         assert (check.cell_type, tags(check)) == ("code", {"check"})
         assert "check(" in check.source

@@ -54,3 +54,59 @@ def test_the_layout_names_every_room_and_only_those(readme, repository):
     folders = set(re.findall(r"\b([a-z_]+)/", layout))
     top = {"notebooks", "tutorial_lib", "cluster_profiles", "benchmarks", "tests"}
     assert folders == rooms | top | {"outputs", "lab"}
+
+
+@pytest.fixture(scope="module")
+def chinese(repository):
+    return (repository / "README.zh-CN.md").read_text()
+
+
+def blocks(text):
+    return re.findall(r"^```.*?^```", text, re.MULTILINE | re.DOTALL)
+
+
+def commands(text):
+    """What stands in the code blocks, without the explanations."""
+    lines = [line for block in blocks(text) for line in block.splitlines()]
+    return [re.split(r" {2,}(?=#)| {2,}(?=\S+$)|(?<=/) {3,}", line)[0].rstrip() for line in lines]
+
+
+def prose(text):
+    for block in blocks(text):
+        text = text.replace(block, "")
+    return text
+
+
+def test_the_chinese_one_has_the_same_headings_in_the_same_order(readme, chinese):
+    levels = [re.findall(r"^(#+) ", prose(text), re.MULTILINE) for text in (readme, chinese)]
+    assert levels[0] == levels[1]
+    assert not re.search(r"^## [\x00-\x7f]+$", chinese, re.MULTILINE), "a heading in English"
+
+
+def test_the_chinese_one_has_the_same_commands(readme, chinese):
+    assert commands(chinese) == commands(readme)
+    inline = [set(re.findall(r"`([^`]+)`", prose(text))) for text in (readme, chinese)]
+    assert inline[0] == inline[1]
+
+
+def test_the_chinese_one_has_the_same_links_and_each_leads_to_the_other(readme, chinese):
+    links = [sorted(re.findall(r"\]\(([^)]+)\)", text)) for text in (readme, chinese)]
+    links[0].remove("README.zh-CN.md")
+    links[1].remove("README.md")
+    assert links[0] == links[1]
+
+
+def test_the_chinese_table_lists_the_same_notebooks_with_as_many_ranks(readme, chinese):
+    rows = [
+        [
+            (number, path, re.sub(r"none|无", "-", line.split("|")[-2]).strip())
+            for line in text.splitlines()
+            for number, _, path in TABLE_ROW.findall(line)
+        ]
+        for text in (readme, chinese)
+    ]
+    assert rows[0] == rows[1]
+
+
+def test_chinese_paragraphs_are_not_broken_where_a_space_would_show(chinese):
+    assert re.findall(r"[\u2e80-\uffff]\n[\u2e80-\uffff]", prose(chinese)) == []

@@ -11,7 +11,7 @@ NUM_FEATURES = 48
 
 
 class DigitFeatures(nn.Module):
-    """Images to 48 features: two convolutions and a dense layer; 59,754 parameters.
+    """Images to 48 features: two convolutions and a dense layer; 59,722 parameters.
 
     Args:
         seed: Of the weights.

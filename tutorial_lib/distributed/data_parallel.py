@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_leaves
 
 from tutorial_lib.distributed import session
 
@@ -57,6 +58,20 @@ class _Wrapper(DistributedDataParallel):
         self._hook = (state, hook)
         self.register_comm_hook(state, hook)
 
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Call the model; what it returns keeps this wrapper alive until backward is over.
+
+        Otherwise backward of a wrapper that nobody else holds would sum nothing, and not say so.
+        """
+        outputs = super().forward(*inputs, **named)
+        for tensor in tree_leaves(outputs):
+            if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+                tensor.register_hook(self._stay)
+        return outputs
+
+    def _stay(self, gradient: torch.Tensor) -> None:
+        """Nothing: a graph that holds this method holds the wrapper."""
+
     def start_over(self) -> None:
         """Copy rank 0's weights to all ranks, and forget a backward that was interrupted.
 
@@ -81,10 +96,13 @@ def recover() -> list[str]:
 
     **Distributed:** collective; afterwards all ranks have rank 0's weights and buffers.
     """
+    global _numbers
     alive = {w._number: w for known in _wrappers if (w := known()) is not None}
     everywhere: list[list[int]] = [[] for _ in range(dist.get_world_size())]
-    dist.all_gather_object(everywhere, list(alive))  # Python may have dropped some on some ranks
-    common = sorted(set(alive).intersection(*everywhere))
+    # Python may have dropped some on some ranks, or the error came while one was made.
+    dist.all_gather_object(everywhere, [next(_numbers), *alive])
+    common = sorted(set(alive).intersection(*(numbers for _, *numbers in everywhere)))
+    _numbers = itertools.count(max(next_number for next_number, *_ in everywhere))
     for number in common:
         alive[number].start_over()
     return [type(alive[number].module).__name__ for number in common]

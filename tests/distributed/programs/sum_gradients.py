@@ -23,6 +23,10 @@ with session.script(backend) as ranks:
     expected = float(sum(rank * rank for rank in range(ranks.world_size)))
     assert model.weight.grad is not None
     assert model.weight.grad.tolist() == [[expected] * 3] * 2, model.weight.grad
+    del wrapper
+    model.zero_grad()
+    data_parallel(model)(torch.ones(1, 3)).sum().backward()  # a wrapper that nobody else holds
+    assert model.weight.grad.tolist() == [[float(ranks.world_size)] * 3] * 2, model.weight.grad
     same = model.weight.detach().clone()
     if ranks.world_size > 1:
         dist.broadcast(same, 0)

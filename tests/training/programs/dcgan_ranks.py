@@ -25,7 +25,7 @@ with session.script(None) as ranks:
     local = torch.cat([p.grad.flatten() for p in alone.parameters()])
     dist.all_reduce(local)
     together = copy.deepcopy(gan.discriminator)
-    wrapper = data_parallel(together)  # must live until backward is over
+    wrapper = data_parallel(together)
     gan.d_criterion(wrapper, pixels, noise).sum().backward()
     summed = torch.cat([p.grad.flatten() for p in together.parameters()])
     torch.testing.assert_close(summed, local, rtol=1e-4, atol=1e-5)

@@ -44,7 +44,7 @@ class Fingerprint:
         call = _call(work, opts).encode()[:CALL_BYTES].ljust(CALL_BYTES, b"\0")
         self._own = call + self.site.encode()[:SITE_BYTES].ljust(SITE_BYTES, b"\0")
         self._everyone = bytearray(BYTES * work.group.size())
-        self._request = MPI.REQUEST_NULL
+        self._request: MPI.Request | None = None  # until it is posted
         self._is_agreed = False
 
     def post(self, comm: MPI.Comm) -> None:
@@ -58,7 +58,7 @@ class Fingerprint:
             CollectiveMismatchError: They call different things.
         """
         if not self._is_agreed:
-            if not self._request.Test():
+            if self._request is None or not self._request.Test():
                 return False
             everyone = self._everyone
             own = self._own[:CALL_BYTES]

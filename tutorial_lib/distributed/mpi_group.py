@@ -16,7 +16,6 @@ from tutorial_lib.distributed.fingerprint import Fingerprint
 from tutorial_lib.distributed.mpi_errors import (
     CollectiveCancelledError,
     CollectiveError,
-    CollectiveMismatchError,
 )
 from tutorial_lib.distributed.mpi_exchange import Exchange
 from tutorial_lib.distributed.mpi_identity import Identity
@@ -94,8 +93,7 @@ class Group(Reductions, Exchange, Messages, Identity):
         self._leave(works, CollectiveCancelledError, "the group has a new communicator since")
         self._unagreed = deque()
         self._comm = self._fresh_communicator()
-        if self.is_checked:
-            self._calls = self._fresh_communicator()
+        self._calls = self._fresh_communicator() if self.is_checked else MPI.COMM_NULL
         self.sequence = 0
 
     def _fresh_communicator(self) -> MPI.Comm:
@@ -105,7 +103,7 @@ class Group(Reductions, Exchange, Messages, Identity):
 
     def check_calls(self, is_on: bool) -> None:
         """Compare what the ranks call from now on, or stop doing so. Collective."""
-        if is_on and not self.is_checked:
+        if is_on and self._calls == MPI.COMM_NULL:
             self._calls = self._fresh_communicator()
         self.is_checked = is_on
 
@@ -114,13 +112,30 @@ class Group(Reductions, Exchange, Messages, Identity):
 
         Raises:
             CollectiveMismatchError: The ranks call different things.
+            CollectiveError: MPI refused one.
         """
         with self._agreeing:
             while self._unagreed:
-                fingerprint = self._unagreed[0].fingerprint
-                if fingerprint is None or not fingerprint.is_agreed():
-                    return
-                self._unagreed.popleft().post(self._comm)
+                work = self._unagreed[0]
+                try:
+                    if work.fingerprint is None or not work.fingerprint.is_agreed():
+                        return
+                    self._unagreed.popleft()
+                    work.post(self._comm)
+                except CollectiveError:
+                    raise
+                except Exception as error:
+                    raise CollectiveError(
+                        f"MPI could not begin {work.describe()}: {error}"
+                    ) from error
+                except BaseException:
+                    # The next one must not go out in its place.
+                    self._unagreed.clear()
+                    self._fault = (
+                        CollectiveCancelledError,
+                        f"it was interrupted as it began {work.operation}",
+                    )
+                    raise
 
     def begin(
         self,
@@ -150,7 +165,6 @@ class Group(Reductions, Exchange, Messages, Identity):
             if not is_message:
                 if self.is_checked:
                     work.fingerprint = Fingerprint(work, opts)
-                    self._unagreed.append(work)
                 if self.observer is not None:
                     self.observer(work)
             try:
@@ -158,6 +172,7 @@ class Group(Reductions, Exchange, Messages, Identity):
                     work.post(self._comm)
                 else:
                     work.fingerprint.post(self._calls)
+                    self._unagreed.append(work)  # not before: another thread may test it now
             except Exception as error:
                 text = f"MPI could not begin {work.describe()}: {error}"
                 self._pending.pop(work)
@@ -226,15 +241,15 @@ class Group(Reductions, Exchange, Messages, Identity):
             works = list(self._pending)
         self._leave(works, kind, reason)
 
-    def disagree(self, work: Work, reason: str) -> None:
-        """Put the group out of order because the ranks called different things.
+    def stop_after(self, work: Work, error: CollectiveError) -> None:
+        """Put the group out of order because a collective could not go out to the other ranks.
 
         Args:
-            work: This rank's; MPI may still write to its tensors.
-            reason: Who called what.
+            work: It, or one that waited for it; MPI may still write to its tensors.
+            error: Why.
         """
         _abandoned.append(work)
-        self.stop(CollectiveMismatchError, reason)
+        self.stop(type(error), str(error))
 
     def _leave(self, works: list[Work], kind: type[CollectiveError], reason: str) -> None:
         for work in works:
@@ -252,8 +267,10 @@ class Group(Reductions, Exchange, Messages, Identity):
         """
         if self._fault is None and not self._pending and self.is_open:
             self._comm.Free()
+            if self._calls != MPI.COMM_NULL:
+                self._calls.Free()
         _abandoned.extend(self._pending)
-        self._comm = MPI.COMM_NULL
+        self._comm = self._calls = MPI.COMM_NULL
         self._fault = (CollectiveError, "it was destroyed")
 
     def abort(self) -> None:

@@ -15,7 +15,6 @@ from mpi4py import MPI
 from tutorial_lib.distributed import mpi_progress, trace
 from tutorial_lib.distributed.mpi_errors import (
     CollectiveError,
-    CollectiveMismatchError,
     CollectiveTimeoutError,
 )
 from tutorial_lib.distributed.mpi_future import PolledFuture
@@ -129,8 +128,8 @@ class Work(dist.Work):
                 self._settle(CollectiveError(f"MPI could not do {self.describe()}: {error}"))
             except Exception as error:
                 self._settle(error)
-                if isinstance(error, CollectiveMismatchError):
-                    self.group.disagree(self, str(error))
+                if isinstance(error, CollectiveError):  # of post_agreed: none can go out any more
+                    self.group.stop_after(self, error)
             return True
 
     def _is_complete(self) -> bool:

@@ -14,9 +14,16 @@ import torch.distributed as dist
 from checks import run_checks
 from mpi4py import MPI
 
+from tutorial_lib.distributed import data_parallel as data_parallel_module
 from tutorial_lib.distributed import mpi_backend, recovery, session
 from tutorial_lib.distributed.data_parallel import data_parallel
-from tutorial_lib.distributed.mpi_errors import CollectiveMismatchError, CollectiveTimeoutError
+from tutorial_lib.distributed.fingerprint import Fingerprint
+from tutorial_lib.distributed.mpi_errors import (
+    CollectiveError,
+    CollectiveMismatchError,
+    CollectiveTimeoutError,
+)
+from tutorial_lib.distributed.mpi_work import Work
 from tutorial_lib.distributed.sync_check import OutOfSyncError, check_in_sync
 
 warnings.filterwarnings("error")
@@ -68,6 +75,40 @@ def one_of_many_that_differs_ends_all() -> None:
     with pytest.raises(CollectiveMismatchError, match=r"\[1001\]"):
         many()
     start_over()
+
+
+def a_call_that_has_not_gone_out_is_not_agreed_on() -> None:
+    work = dist.all_reduce(torch.ones(3), async_op=True)
+    work.wait()
+    # A thread that waits for an earlier collective may ask this before the call goes out.
+    assert not Fingerprint(work, None).is_agreed()
+
+
+def one_that_mpi_refuses_ends_all() -> None:
+    post = Work.post
+
+    def refuse(work: Work, comm: MPI.Comm) -> None:
+        if work.operation == "broadcast":
+            raise MPI.Exception(MPI.ERR_OTHER)
+        post(work, comm)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Work, "post", refuse)
+        refused = dist.broadcast(torch.ones(2), 0, async_op=True)
+        with pytest.raises(CollectiveError, match="could not begin broadcast"):
+            dist.all_reduce(torch.ones(2))
+        with pytest.raises(CollectiveError, match="could not begin broadcast"):
+            refused.wait()
+    start_over()
+
+
+def a_wrapper_that_one_rank_has_not_made_spoils_no_later_one() -> None:
+    if RANK == 0:
+        next(data_parallel_module._numbers)  # as when the error comes while the ranks make one
+    start_over()
+    model = data_parallel(torch.nn.Linear(2, 2))
+    assert recovery.renew() == ["Linear"]
+    del model
 
 
 def equal_calls_give_what_they_give_unchecked() -> None:
@@ -163,6 +204,9 @@ if __name__ == "__main__":
         checks += [
             calls_that_differ_name_ranks_and_lines,
             one_of_many_that_differs_ends_all,
+            a_call_that_has_not_gone_out_is_not_agreed_on,
+            one_that_mpi_refuses_ends_all,
+            a_wrapper_that_one_rank_has_not_made_spoils_no_later_one,
             equal_calls_give_what_they_give_unchecked,
             a_cancel_can_stand_for_a_time_out,
         ]

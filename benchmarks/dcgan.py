@@ -149,24 +149,25 @@ generator then 1.693.
 
 ## What is as in CNTK, and what is not
 
-- Batch normalisation is each rank's own: a rank normalises its 64 real and its 64 generated images
-  apart, each by their own mean and variance, and keeps running statistics of its own. CNTK's
-  published runs had one worker, which normalised 128.
+- Batch normalisation is each rank's own: each of 2 ranks normalises its 64 real and its 64
+  generated images apart, each by their own mean and variance, and keeps running statistics of its
+  own. CNTK's published runs had one worker, which normalised 128.
 - Adam with 0.0002 per sample, momentum 0.5 per minibatch, and CNTK's default for the momentum of
   the variance, exp(-1/720000) per sample.
 - Initial weights, order and noise come from other random streams than CNTK's.
-- One difference is not explained: in CNTK's runs the discriminator is far ahead in the first
-  hundreds of steps, while ours stays near the balance. Over the steps 21 to 40, 61 to 80 and 121 to
-  140 of one run its means were 1.18, 1.05 and 1.18, and the generator's 1.75, 1.77 and 1.70. A
-  learning rate 4 or 11 times as large didn't change that in 20 steps.
+- In CNTK's two runs the discriminator is far ahead over the first 200 steps. In one run of ours it
+  was not: over the steps 21 to 40, 61 to 80 and 121 to 140 its means were 1.18, 1.05 and 1.18, and
+  the generator's 1.75, 1.77 and 1.70. That is one run of 140 steps, too little to tell a difference
+  between the programs from chance. A learning rate 4 or 11 times as large gave no other picture in
+  20 steps. If there is a cause, it isn't known.
 
 ## How long it takes
 
 A step takes about 0.85 s of one core on one rank, and about 0.55 s of each core on two ranks
 (processor time, AMD EPYC with two cores, PyTorch 2.13, float32, one thread for each rank, on a
-shared machine), so that the whole training takes three quarters of an hour on two cores that have
-nothing else to do. Nearly
-half of that is one layer, the transposed convolution from 128 to 128 channels; an eighth is Adam.
+shared machine). 5,000 of them should take three quarters of an hour on two cores that have nothing
+else to do. Nearly half of that is one layer, the transposed convolution from 128 to 128 channels;
+an eighth is Adam.
 
 ## Every {window} steps
 

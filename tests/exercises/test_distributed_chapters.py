@@ -44,6 +44,20 @@ def half_range(size, world_size, rank, seed):
     return np.random.default_rng(seed).uniform(0, 1, (size, 100))
 
 
+def all_with_fewest(places):
+    fewest = min(count for count, _ in places.values())
+    return sorted(rank for rank, (count, _) in places.items() if count == fewest)
+
+
+def behind(places):
+    most = max(places.values())[0]
+    return [rank for rank in all_with_fewest(places) if places[rank][0] < most]
+
+
+def not_waiting(places):
+    return sorted(rank for rank, (_, is_waiting) in places.items() if not is_waiting)
+
+
 def environment(rank, hosts, port):
     numbers = {"MASTER_PORT": port, "RANK": rank, "WORLD_SIZE": len(hosts)}
     numbers["LOCAL_RANK"] = sum(host == hosts[rank] for host in hosts[:rank])
@@ -76,6 +90,9 @@ def compare_first_two(logs):
         ("04.2", lambda means, counts: np.average(means, axis=0, weights=counts)),
         ("05.1", ALONE),
         ("05.2", lambda pixels: ((pixels + 1) * 127.5 + 0.5).astype(np.uint8)),
+        ("10.1", behind),
+        ("10.2", {0: 5, 1: torch.tensor(5)}),
+        ("10.2", dict.fromkeys(range(4), 3)),
         ("14.1", environment),
         ("14.2", met_again),
     ],
@@ -106,6 +123,16 @@ def test_other_right_answers_pass(name, answer):
         ("05.2", lambda pixels: (pixels * 255).clip(0).astype(np.uint8), "was clipped"),
         ("05.2", lambda pixels: ((pixels + 1) * 127.5).astype(np.uint8), "Round to the nearest"),
         ("05.2", lambda pixels: np.rint((pixels + 1) * 127.5), "expected the type uint8"),
+        ("10.1", not_waiting, "one rank waits in an earlier collective"),
+        ("10.1", not_waiting, "A rank can wait and hold up others all the same"),
+        ("10.1", all_with_fewest, "all ranks are in the same collective"),
+        (
+            "10.2",
+            {0: 7, 1: 5},
+            "with batches [7, 5]: expected 5, found 7. This is how many batches",
+        ),
+        ("10.2", {0: 12, 1: 12}, "This is the sum of all ranks' batches"),
+        ("10.2", 5, "ranks.pull('steps')"),
         ("14.1", one_host, "rank 1 of ['alpha', 'beta']: 'LOCAL_RANK': expected '0', found '1'"),
         ("14.1", lambda rank, *_: {"RANK": rank}, "'RANK' is 0; an environment holds strings"),
         ("14.1", lambda *_: {}, "'MASTER_ADDR' is missing"),

@@ -63,7 +63,7 @@ class _Wrapper(DistributedDataParallel):
 
         Otherwise backward of a wrapper that nobody else holds would sum nothing, and not say so.
         """
-        outputs = super().forward(*inputs, **named)
+        outputs = super().forward(*inputs, **named)  # type: ignore[no-untyped-call]
         for tensor in tree_leaves(outputs):
             if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
                 tensor.register_hook(self._stay)

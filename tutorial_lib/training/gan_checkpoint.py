@@ -32,7 +32,6 @@ def save_gan(gan: BasicGan, path: str | os.PathLike[str], result: GanResult) -> 
     own = {
         "discriminator": trainer.training_network.state_dict(),
         "learner": _cloned(trainer.parameter_learners[0].state_dict()),
-        "samples_seen": trainer.total_number_of_samples_seen,
         "source": gan.source.state_dict(),
         "noise": gan.noise.state_dict(),
         "losses": [tuple(record) for record in result.losses],
@@ -64,7 +63,7 @@ def restore_gan(gan: BasicGan, path: str | os.PathLike[str]) -> GanResult:
     trainer = gan.d_trainer
     trainer.training_network.load_state_dict(own["discriminator"])
     trainer.parameter_learners[0].load_state_dict(own["learner"])
-    trainer.total_number_of_samples_seen = own["samples_seen"]
+    trainer.start_at(trainer.parameter_learners[0].total_number_of_samples_seen)
     gan.source.load_state_dict(own["source"])
     gan.noise.load_state_dict(own["noise"])
     losses = [LossRecord(*record) for record in own["losses"]]

@@ -174,6 +174,10 @@ class Trainer:
         if is_synchronized:
             self._samples_at_last_sync = seen
 
+    def start_at(self, samples: int) -> None:
+        """Count from so many samples on, which all ranks have seen together."""
+        self.total_number_of_samples_seen = self._samples_at_last_sync = samples
+
     @property
     def previous_minibatch_sample_count(self) -> int:
         """Samples of the last minibatch; of all ranks when a learner sums over them."""

@@ -90,7 +90,7 @@ def restore_from_checkpoint(trainer: Trainer, path: str | os.PathLike[str]) -> A
     trainer.training_network.load_state_dict(state["model"])
     for learner, own in zip(trainer.parameter_learners, state["learners"], strict=True):
         learner.load_state_dict(own)
-    trainer.total_number_of_samples_seen = state["total_number_of_samples_seen"]
+    trainer.start_at(state["total_number_of_samples_seen"])
     ranks, external = session.current(), state["external"]
     rank, world_size = (ranks.rank, ranks.world_size) if ranks is not None else (0, 1)
     saved_rank = rank if rank < len(external) else 0

@@ -94,6 +94,7 @@ with session.script() as ranks:
         external = again.restore_from_checkpoint(path)
         assert external["rank"] == ranks.rank
         assert again.total_number_of_samples_seen == seen
+        assert again._samples_at_last_sync == seen, "the next one would report all samples anew"
         results["resumed"] = train(again, range(5, 9))
         for mine, theirs in zip(
             trainer.training_network.parameters(), again.training_network.parameters(), strict=True

@@ -40,8 +40,8 @@ def live(
     **Distributed:** not collective: nobody waits for the board. Losses and samples are rank 0's.
     """
     view = LiveView(steps, trainers or {}, generator)
-    view.begin()
     try:
+        view.begin()
         for step in range(steps):
             yield step
             view.count()
@@ -103,8 +103,8 @@ class LiveView:
 
     def end(self) -> None:
         """The last report: all steps are done, or an error or interrupt ended them."""
-        self._report(is_over=True)
         self._waited.stop()
+        self._report(is_over=True)
 
     def _report(self, is_over: bool) -> None:
         now = time.perf_counter()

@@ -12,7 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -228,7 +228,8 @@ def script(backend: str | None = None) -> Iterator[Session]:
             sys.stderr.write(f"rank {topology.rank} of {topology.world_size}: {error.code}\n")
         sys.stdout.flush()
         sys.stderr.flush()
-        stop()  # a group's own threads must not meet the exit inside MPI_Abort
+        with suppress(Exception):  # the others must end, whatever state the group is in
+            stop()  # a group's own threads must not meet the exit inside MPI_Abort
         from mpi4py import MPI
 
         MPI.COMM_WORLD.Abort(code)

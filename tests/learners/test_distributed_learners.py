@@ -15,7 +15,11 @@ from tutorial_lib.learners.data_parallel import (
     DataParallelLearner,
     data_parallel_distributed_learner,
 )
-from tutorial_lib.learners.distributed_learner import check_learners, metric_aggregator
+from tutorial_lib.learners.distributed_learner import (
+    DistributedLearner,
+    check_learners,
+    metric_aggregator,
+)
 from tutorial_lib.learners.fsadagrad import fsadagrad
 from tutorial_lib.learners.schedules import (
     learning_parameter_schedule_per_sample,
@@ -288,3 +292,31 @@ def test_rates_are_reached_through_the_wrapper(make: Callable[[Any], Any]) -> No
     assert learner.learning_rate() == 0.5
     assert learner.communicator().rank() == 0
     assert learner.communicator().is_main()
+
+
+class Bucket:
+    """What DistributedDataParallel hands to a hook, of two parameters."""
+
+    def __init__(self, *weights: Tensor) -> None:
+        self.weights = weights
+
+    def parameters(self) -> list[Tensor]:
+        return list(self.weights)
+
+    def gradients(self) -> list[Tensor]:
+        return [weight.grad for weight in self.weights]
+
+    def buffer(self) -> Tensor:
+        return torch.cat(self.gradients())
+
+
+@pytest.mark.parametrize("bits", [1, 32])
+def test_a_learner_of_some_parameters_leaves_the_others_alone(bits: int) -> None:
+    def run(rank: int) -> list[list[float]]:
+        mine, other = (torch.zeros(2, requires_grad=True) for _ in range(2))
+        mine.grad, other.grad = torch.full((2,), rank + 1.0), torch.full((2,), rank + 1.0)
+        learner = data_parallel_distributed_learner(sgd([mine], 0.1), num_quantization_bits=bits)
+        DistributedLearner.comm_hook(learner, None, Bucket(mine, other))
+        return [mine.grad.tolist(), other.grad.tolist()]
+
+    assert run_ranks(2, run) == [[[3, 3], [1, 1]], [[3, 3], [2, 2]]]

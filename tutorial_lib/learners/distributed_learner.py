@@ -73,9 +73,18 @@ class DistributedLearner(ABC):
     def comm_hook(self, state: object, bucket: dist.GradBucket) -> Reduced:
         """Do to a bucket of gradients what this learner does; for a model that it learns alone.
 
+        Of parameters that it does not learn, each rank keeps its own gradients.
+
         **Distributed:** collective when ``is_synchronizing``.
         """
-        self.reduce(bucket.parameters(), bucket.gradients())
+        learned = {id(parameter) for parameter in self.parameters}
+        members = [
+            (parameter, gradient)
+            for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
+            if id(parameter) in learned
+        ]
+        if members:
+            self.reduce(*map(list, zip(*members, strict=True)))
         return completed(bucket.buffer())
 
     @property

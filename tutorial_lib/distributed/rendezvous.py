@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
 
 from tutorial_lib.distributed.topology import LOCAL_VARIABLES, Topology
 
 MPI_BACKEND = "mpi4py"
+MESSAGE_BYTES = 4096
+
+_unheard: list[Any] = []  # messages given up; MPI may still write to their memory
 
 
 def store_under_mpi(topology: Topology, backend: str, timeout: timedelta) -> dist.Store:
@@ -33,19 +38,40 @@ def _store_through_mpi(topology: Topology, timeout: timedelta) -> dist.Store:
 
     No two clusters on a host can want the same port, and no port is guessed.
     """
-    from mpi4py import MPI
-
-    address: tuple[str, int] | None = None
     if topology.is_main:
         host = "127.0.0.1" if topology.is_one_host else socket.getfqdn()
-        server = dist.TCPStore(
-            host, 0, topology.world_size, True, timeout=timeout, wait_for_workers=False
-        )
-        address = (host, server.port)
-    host, port = MPI.COMM_WORLD.bcast(address)
-    if topology.is_main:
+        try:
+            server = dist.TCPStore(
+                host, 0, topology.world_size, True, timeout=timeout, wait_for_workers=False
+            )
+        except Exception as error:
+            reason = str(error)[:500]
+            _tell({"failure": f"rank 0 could not open a store on {host}: {reason}"}, timeout)
+            raise
+        _tell({"host": host, "port": server.port}, timeout)
         return server
-    return dist.TCPStore(host, port, topology.world_size, False, timeout=timeout)
+    told = _tell({}, timeout)
+    if "failure" in told:
+        raise RuntimeError(told["failure"])
+    return dist.TCPStore(told["host"], told["port"], topology.world_size, False, timeout=timeout)
+
+
+def _tell(message: dict[str, Any], timeout: timedelta) -> dict[str, Any]:
+    """Rank 0's message on every rank, waited for without freezing. Collective."""
+    from mpi4py import MPI
+
+    from tutorial_lib.distributed.mpi_wait import wait_until
+
+    content = bytearray(json.dumps(message).encode().ljust(MESSAGE_BYTES))
+    request = MPI.COMM_WORLD.Ibcast([content, MPI.BYTE])
+    if not wait_until(request.Test, timeout.total_seconds()):
+        _unheard.append((request, content))
+        raise TimeoutError(
+            f"rank {MPI.COMM_WORLD.rank} waited {timeout.total_seconds():g} s for rank 0 to say "
+            "where the ranks meet: look whether all ranks open their session"
+        )
+    heard: dict[str, Any] = json.loads(content)
+    return heard
 
 
 def store_at_master(topology: Topology, timeout: timedelta) -> dist.Store:

@@ -40,6 +40,8 @@ def write_checkpoint(path: str | os.PathLike[str], content: dict[str, Any]) -> N
         with atomic_write(path) as file:
             torch.save(content, file)
     except (OSError, RuntimeError) as failure:  # torch has a RuntimeError for a full disk
+        if "KeyboardInterrupt" in str(failure):  # and for an interrupt that struck in its C++
+            raise KeyboardInterrupt from failure
         raise OSError(f"rank 0 could not write the checkpoint {path}: {failure}") from failure
 
 

@@ -18,6 +18,12 @@ from tutorial_lib.cluster import Cluster, DeadRankError, Ranks, runtime
 pytestmark = pytest.mark.engines
 
 GONE_WITHIN_S = 10
+ENDS = [
+    (kind, number)
+    for kind in ("supervisor", "controller", "mpiexec", "engine")
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+    if (kind, number) != ("engine", signal.SIGINT)  # that interrupts its cell
+]
 OWNER = textwrap.dedent(
     """
     import sys
@@ -89,20 +95,28 @@ def test_killed_papermill_takes_kernel_and_cluster_with_it(
     assert not [kernel for kernel in kernels if kernel.is_running()]
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_owner_that_just_ends_takes_its_cluster_with_it(
-    owner: subprocess.Popen[str], cluster_processes: Find, wait_until: WaitUntil
+    owner: subprocess.Popen[str],
+    number: signal.Signals,
+    cluster_processes: Find,
+    wait_until: WaitUntil,
 ) -> None:
-    owner.terminate()
+    owner.send_signal(number)
     assert wait_until(lambda: not cluster_processes(), GONE_WITHIN_S), cluster_processes()
 
 
-@pytest.mark.parametrize("kind", ["supervisor", "controller", "mpiexec", "engine"])
-def test_killed_part_takes_the_rest_with_it(
-    kind: str, cluster_processes: Find, wait_until: WaitUntil, runtime_base: Path
+@pytest.mark.parametrize(("kind", "number"), ENDS)
+def test_part_that_ends_takes_the_rest_with_it(
+    kind: str,
+    number: signal.Signals,
+    cluster_processes: Find,
+    wait_until: WaitUntil,
+    runtime_base: Path,
 ) -> None:
     ranks = Cluster(n=2, process_group=False).__enter__()
     try:
-        of_kind(cluster_processes(), kind).kill()
+        of_kind(cluster_processes(), kind).send_signal(number)
         assert wait_until(lambda: not cluster_processes(), GONE_WITHIN_S), cluster_processes()
         with pytest.raises(DeadRankError, match="run the cell that starts the cluster again"):
             ranks.run("1")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
+
 from tutorial_lib.cluster.rank_call import RankCall, ignore
+
+POLL_S = 0.1
 
 
 class Backlog:
@@ -23,3 +28,19 @@ class Backlog:
             call.collect()
         self._calls = [call for call in self._calls if call.pending]
         return sorted({rank for call in self._calls for rank in call.pending})
+
+    def settle(self, ranks: Iterable[int], timeout_s: float) -> list[int]:
+        """Give stuck ranks some time to come back.
+
+        Args:
+            ranks: Whom to wait for.
+            timeout_s: How long, in seconds.
+
+        Returns:
+            Those of them that are still stuck.
+        """
+        wanted = set(ranks)
+        deadline = time.monotonic() + timeout_s
+        while (left := wanted.intersection(self.stuck())) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        return sorted(left)

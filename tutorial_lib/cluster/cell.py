@@ -16,7 +16,7 @@ import time
 import tokenize
 import traceback
 from collections.abc import Callable
-from types import CodeType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 from tutorial_lib.cluster import output_limit, stacks
@@ -155,9 +155,10 @@ def _describe(error: BaseException, filename: str, lines_above: int) -> Answer:
     """An error's name, message, line in the reader's code, and traceback from there on."""
     trace = _reader_part(error.__traceback__, filename)
     shown = trace if trace is not None else error.__traceback__
+    inner = _innermost(shown)
+    # IPython reads each file on the way; for torch's that takes seconds, and helps nobody.
+    shown = _without_libraries(shown, filename) or shown
     if _is_interrupt(error) or isinstance(error, _collective_errors()):
-        # How it got out of a wait helps nobody, and reading torch's files for it takes seconds.
-        shown = _without_libraries(shown)
         error.__cause__, error.__suppress_context__ = None, True
     line = trace.tb_lineno if trace is not None else None
     is_syntax = isinstance(error, SyntaxError) and trace is None
@@ -172,6 +173,8 @@ def _describe(error: BaseException, filename: str, lines_above: int) -> Answer:
             lines = shell.InteractiveTB.structured_traceback(type(error), error, shown)
     except Exception:
         lines = traceback.format_exception(type(error), error, shown)
+    if inner is not None and inner is not _innermost(shown):
+        lines = [*lines, f"raised at {call_site.in_words(inner)}, in {inner.f_code.co_qualname}"]
     try:
         message = str(error)
     except Exception as second:
@@ -224,14 +227,22 @@ def _reader_part(trace: TracebackType | None, filename: str) -> TracebackType | 
     return trace
 
 
-def _without_libraries(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback's frames that are the reader's."""
+def _without_libraries(trace: TracebackType | None, filename: str) -> TracebackType | None:
+    """The traceback's frames that are the reader's, of that file among others."""
     if trace is None:
         return None
-    inner = _without_libraries(trace.tb_next)
-    if call_site.is_library(trace.tb_frame.f_code.co_filename):
+    inner = _without_libraries(trace.tb_next, filename)
+    own = trace.tb_frame.f_code.co_filename
+    if own != filename and call_site.is_library(own):
         return inner
     return TracebackType(inner, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+
+
+def _innermost(trace: TracebackType | None) -> FrameType | None:
+    frame = None
+    while trace is not None:
+        frame, trace = trace.tb_frame, trace.tb_next
+    return frame
 
 
 def _shell() -> Any:

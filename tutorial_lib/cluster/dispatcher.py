@@ -21,6 +21,7 @@ from tutorial_lib.cluster.verdict import fates, raise_root_cause
 
 HANG_LIMIT_S = 30.0
 TIMEOUT_S = 600.0
+SETTLE_S = 6.0
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,8 @@ class Dispatcher:
             )
         if not self.is_open or self._connection.why_dead() or set(chosen) & set(self._dead()):
             raise DeadRankError(f"{self.problem()}: {AGAIN}")
-        if set(chosen) & set(self._backlog.stuck()):
+        # A data loader's processes, for one, take seconds to end after an interrupt.
+        if self._backlog.settle(chosen, SETTLE_S):
             raise BusyRankError(f"{self.problem()}: {AGAIN}")
         return chosen
 

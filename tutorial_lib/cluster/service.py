@@ -13,9 +13,11 @@ import psutil
 
 from tutorial_lib.cluster import startup
 from tutorial_lib.cluster.connection import open_client, registered
+from tutorial_lib.cluster.control_channel import ControlChannel, Engine
 from tutorial_lib.cluster.errors import ClusterError
 from tutorial_lib.cluster.profiles import profile_folders
 from tutorial_lib.cluster.runtime import ClusterFolder, running
+from tutorial_lib.cluster.whereabouts import Whereabouts, read
 
 STOP_TIMEOUT_S = 12.0
 KILL_TIMEOUT_S = 5.0
@@ -125,6 +127,31 @@ def cluster_status(profile: str | None = None) -> list[ClusterStatus]:
         )
     found += _of_ipcluster(profile or "mpi")
     return sorted(found, key=lambda status: status.owner is not None)
+
+
+def where(profile: str | None = None) -> list[tuple[ClusterFolder, Whereabouts]]:
+    """What the ranks of the clusters on this host are doing now, while a cell runs too.
+
+    Args:
+        profile: Only those of a profile; None for all.
+
+    Returns:
+        Each cluster's folder, and where its ranks are.
+    """
+    found = []
+    for folder in running(profile):
+        try:
+            with open_client(folder.client_file, ANSWER_TIMEOUT_S) as client:
+                engines = registered(client, ANSWER_TIMEOUT_S)
+                numbered = {
+                    number: Engine(number, number, uuid) for number, uuid in engines.items()
+                }
+                answers = ControlChannel(client, numbered).ask("where")
+        except (OSError, ValueError, ClusterError):
+            continue  # it has just ended, or starts
+        by_rank = {answer["rank"]: answer for answer in answers.values()}
+        found.append((folder, read(by_rank, range(len(engines)))))
+    return found
 
 
 def _of_ipcluster(profile: str) -> list[ClusterStatus]:

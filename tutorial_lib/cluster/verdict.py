@@ -7,7 +7,7 @@ from typing import Any
 
 from tutorial_lib.cluster.errors import AGAIN, BusyRankError, CellError, DeadRankError
 from tutorial_lib.cluster.rank_call import RankCall
-from tutorial_lib.cluster.whereabouts import sentence
+from tutorial_lib.cluster.whereabouts import Place, sentence
 
 
 def raise_root_cause(call: RankCall, cause_of_death: Callable[[int], str]) -> None:
@@ -28,7 +28,7 @@ def raise_root_cause(call: RankCall, cause_of_death: Callable[[int], str]) -> No
         if call.pending:
             raise BusyRankError(f"rank {call.pending[0]} did not answer")
         return
-    root = min(failed, key=lambda rank: _order(failed[rank]))
+    root = min(failed, key=lambda rank: _order(call, rank))
     cause = failed[root]
     if "is_cluster" in cause:
         raise DeadRankError(f"{cause['message']}: {AGAIN}")
@@ -62,23 +62,32 @@ def _fate(call: RankCall, rank: int, answer: Mapping[str, Any] | None, root: int
         return "could not be interrupted"
     if answer["status"] == "dead":
         return "has died"
-    place = call.left.get(rank) if call.left is not None else None
-    if place is not None and place.wait is not None and _is_consequence(answer):
+    place = _left(call, rank)
+    if place is not None and place.wait is not None:
         return str(place).replace("waits in", "waited in", 1)
     if answer["is_interrupt"]:
         return f"was interrupted{_at_line(answer)}"
+    if place is not None:  # torch's C++ does not tell what it waits for
+        return f"was released at {place.site}"
     if root is not None and answer["message"] == call.answers[root]["message"]:
         return f"failed alike{_at_line(answer)}"
     return f"failed: {answer['name']}: {answer['message']}{_at_line(answer)}"
 
 
-def _order(answer: Mapping[str, Any]) -> tuple[bool, bool, float]:
+def _order(call: RankCall, rank: int) -> tuple[bool, bool, float]:
     """Sorts causes before consequences: deaths, then errors in order of time, then the released."""
-    return _is_consequence(answer), answer["status"] != "dead", answer["time"]
+    answer = call.answers[rank]
+    is_released = answer["name"] != "CollectiveTimeoutError" and (
+        answer["is_interrupt"]
+        or answer["name"] == "CollectiveCancelledError"
+        or _left(call, rank) is not None
+    )
+    return is_released, answer["status"] != "dead", answer["time"]
 
 
-def _is_consequence(answer: Mapping[str, Any]) -> bool:
-    return bool(answer["is_interrupt"]) or answer["name"] == "CollectiveCancelledError"
+def _left(call: RankCall, rank: int) -> Place | None:
+    """Where a rank was when it was released; None when it was not."""
+    return call.left.get(rank) if call.left is not None else None
 
 
 def _at_line(answer: Mapping[str, Any]) -> str:

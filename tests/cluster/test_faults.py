@@ -1,0 +1,214 @@
+"""What goes wrong on a rank ends on all, is explained, and leaves ranks that go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tutorial_lib.cluster import CellError, Cluster, ClusterError, DeadRankError, Ranks
+from tutorial_lib.cluster import ranks as ranks_module
+from tutorial_lib.cluster.dispatcher import Options
+from tutorial_lib.cluster.replay import Cell
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
+
+SETUP = """
+import os, signal, time, torch, torch.distributed as dist
+from tutorial_lib.distributed import session
+from tutorial_lib.distributed.data_parallel import data_parallel
+from tutorial_lib.distributed.sync_check import check_in_sync
+rank = session.start({backend!r}).rank
+kept = "still here"
+model = torch.nn.Linear(20, 30)
+wrapped = data_parallel(model)
+"""
+# Whoever waits alone waits for ever; whoever waits in C++ hears of nothing.
+ALONE = "if rank == 0:\n    {wait}\nelse:\n    time.sleep(60)"
+WAITS = {
+    "a collective": "dist.all_reduce(torch.ones(3))",
+    "backward": "wrapped(torch.ones(4, 20)).sum().backward()",
+}
+WORK = {
+    "a computation": "while True:\n    torch.ones(200, 200) @ torch.ones(200, 200)",
+    "a sleep": "time.sleep(60)",
+    "a data loader": "for _ in torch.utils.data.DataLoader(range(10**9), num_workers=1):\n    pass",
+    **{name: ALONE.format(wait=wait) for name, wait in WAITS.items()},
+}
+Faults = tuple[Ranks, str]
+
+
+@pytest.fixture(scope="module", params=["mpi4py", "gloo"])
+def fragile(request: pytest.FixtureRequest, private_runtime: None) -> Iterator[Faults]:
+    """Two ranks that say soon what they wait for, and the backend of their group."""
+    is_mpi = request.param == "mpi4py"
+    cluster = Cluster(
+        n=2, process_group=is_mpi, hang_limit_s=1, collective_timeout_s=30, attach=False
+    )
+    with cluster as ranks:
+        ranks.run(SETUP.format(backend=request.param))
+        yield ranks, request.param
+
+
+@contextmanager
+def interrupt_after(seconds: float) -> Iterator[None]:
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def assert_training_goes_on(ranks: Ranks) -> None:
+    step = "wrapped.zero_grad()\nwrapped(torch.full((4, 20), 1.0 + rank)).sum().backward()\n"
+    step += "check_in_sync(model)\nkept, model.weight.grad[0, 0].item()"
+    assert set(ranks.run(step).values()) == {("still here", 12.0)}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_first_error_releases_all(
+    fragile: Faults, wait: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ranks, _ = fragile
+    failing = f"if rank == 1:\n    model.weight.data += 1\n    1 / 0\n{WAITS[wait]}"
+    begun = time.monotonic()
+    with pytest.raises(CellError, match=r"^rank 1: ZeroDivisionError: .* \(line 3\)") as caught:
+        ranks.run(failing)
+    assert time.monotonic() - begun < 5
+    (other,) = caught.value.others
+    assert other.startswith(("rank 0 waited in ", "rank 0 was released at "))
+    assert other.endswith("at line 4 of the cell.")
+    assert_training_goes_on(ranks)
+    assert "rank 0's weights were copied to all ranks: Linear" in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_interrupt_gets_in_and_nothing_is_lost(fragile: Faults, work: str) -> None:
+    ranks, _ = fragile
+    for _ in range(2):  # twice in a row
+        with interrupt_after(1.5):
+            begun = time.monotonic()
+            with pytest.raises(KeyboardInterrupt):
+                ranks.run(WORK[work])
+            assert time.monotonic() - begun < 1.5 + 5
+    assert_training_goes_on(ranks)
+
+
+def test_where_answers_while_ranks_compute_and_wait(fragile: Faults) -> None:
+    ranks, _ = fragile
+    seen = []
+    timer = threading.Timer(0.7, lambda: seen.append(ranks.where()))
+    timer.start()
+    ranks.run("if rank == 1:\n    time.sleep(1.5)\nx = torch.ones(1000)\ndist.all_reduce(x)")
+    timer.join()
+    (where,) = seen
+    assert (where[1].site, where[1].call) == ("line 2 of the cell", "time.sleep")
+    wait = where[0].wait
+    assert wait is not None
+    assert (wait.operation, wait.shape, wait.nbytes) == ("all_reduce", (1000,), 4000)
+    assert "line 4 of the cell" in repr(where)
+    assert [place.state for place in ranks.where().values()] == ["idle", "idle"]
+    answers = ranks.control.ask("ping")
+    assert {rank: answer["rank"] for rank, answer in answers.items()} == {0: 0, 1: 1}
+
+
+def test_hang_is_explained_while_it_lasts(
+    fragile: Faults, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ranks, _ = fragile
+    ranks.run("\nif rank == 1:\n    time.sleep(3)\ndist.barrier()")
+    said = capsys.readouterr().err
+    assert "Waiting for 1 s: rank 1 is at line 3 of the cell (time.sleep); rank 0 waits in" in said
+    assert "(dist.barrier) at line 4 of the cell." in said
+
+
+def test_rank_that_takes_no_part_is_named(
+    fragile: Faults, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ranks, _ = fragile
+    with interrupt_after(2.5), pytest.raises(KeyboardInterrupt):
+        ranks.run("dist.barrier()", ranks=[0])
+    assert "rank 1 has nothing to do" in capsys.readouterr().err
+    assert_training_goes_on(ranks)
+
+
+@pytest.mark.parametrize("fragile", ["mpi4py"], indirect=True)
+def test_calls_that_differ_fail_at_once(fragile: Faults) -> None:
+    ranks, _ = fragile
+    with pytest.raises(CellError, match="CollectiveMismatchError") as caught:
+        ranks.run("if rank == 0:\n    dist.all_reduce(torch.ones(3))\ndist.barrier()")
+    said = str(caught.value)
+    assert "rank 0 calls all_reduce (float32 [3]) at line 2 of the cell" in said
+    assert "rank 1 calls barrier at line 3 of the cell" in said
+    assert_training_goes_on(ranks)
+
+
+def test_time_out_says_who_was_where() -> None:
+    with Cluster(n=2, hang_limit_s=0.5, collective_timeout_s=2, attach=False) as ranks:
+        code = (
+            "import time, torch.distributed as dist\nif dist.get_rank() == 1:\n    time.sleep(60)"
+        )
+        with pytest.raises(CellError, match="CollectiveTimeoutError") as caught:
+            ranks.run(f"{code}\ndist.barrier()")
+        said = str(caught.value)
+        assert "rank 1 is at line 3 of the cell (time.sleep)" in said
+        assert "rank 0 waits in barrier #1 (dist.barrier) at line 4 of the cell" in said
+        assert ranks.run("dist.barrier()\n1") == {0: 1, 1: 1}
+
+
+DEATHS = {
+    "kill -9": ("os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL: killed .* out of memory?"),
+    "segfault": ("import ctypes; ctypes.string_at(0)", "SIGSEGV: a memory error in native code"),
+    "os._exit": ("os._exit(3)", "exit status 3"),
+}
+TRAINING = """
+import os, signal
+from tutorial_lib.distributed import session
+from tutorial_lib.training.gan import BasicGan, GanConfig
+from tutorial_lib.training.gan_checkpoint import restore_gan, save_gan
+from tutorial_lib.training.gan_loop import GanResult
+rank = session.start().rank
+gan = BasicGan(GanConfig(minibatch_size=32, seed=3), is_verbose=False)
+losses = []
+def train(steps):
+    for _ in range(steps):
+        losses.extend(gan.step())
+    return [record.loss_average for record in losses]
+"""
+
+
+def test_dead_rank_is_named_and_training_resumes_where_it_was_saved(tmp_path: Path) -> None:
+    file = str(tmp_path / "gan.pt")
+    with Cluster(n=2, attach=False) as ranks:
+        ranks.run_cell(Cell(TRAINING, is_setup=True))
+        ranks.push({"file": file})
+        ranks.run(
+            "train(2)\nsave_gan(gan, file, GanResult(gan.generator, gan.discriminator, losses))"
+        )
+        uninterrupted = ranks.run("train(2)")
+        for name, (death, cause) in DEATHS.items():
+            begun = time.monotonic()
+            with pytest.raises(DeadRankError, match=rf"rank 1 has died \({cause}"):
+                ranks.run(f"if rank == 1:\n    {death}\ntrain(1000)")
+            assert time.monotonic() - begun < 6, name
+            assert ranks.restart() is ranks
+            ranks.push({"file": file})
+            resumed = ranks.run("losses = restore_gan(gan, file).losses\ntrain(2)")
+            assert resumed == uninterrupted
+
+
+def test_ranks_of_somebody_else_are_not_restarted(ranks: Ranks) -> None:
+    guests = Ranks(ranks._work._connection, Options(process_group=False))
+    try:
+        with pytest.raises(ClusterError, match="were started elsewhere"):
+            guests.restart()
+    finally:
+        ranks_module._open.remove(guests)

@@ -52,7 +52,7 @@ def test_the_layout_names_every_room_and_only_those(readme, repository):
     layout = readme.split("## Layout")[1].split("```")[1]
     rooms = {path.parent.name for path in (repository / "tutorial_lib").glob("*/__init__.py")}
     folders = set(re.findall(r"\b([a-z_]+)/", layout))
-    top = {"notebooks", "tutorial_lib", "cluster_profiles", "benchmarks", "tests"}
+    top = {"notebooks", "tutorial_lib", "cluster_profiles", "benchmarks", "docs", "tests"}
     assert folders == rooms | top | {"outputs", "lab"}
 
 

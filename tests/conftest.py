@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -16,6 +17,9 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 MPIEXEC = Path(sys.executable).parent / "mpiexec"
 
 Launch = Callable[..., subprocess.CompletedProcess[str]]
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so a shell starts what it ends with &
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)

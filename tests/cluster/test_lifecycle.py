@@ -22,7 +22,8 @@ ENDS = [
     (kind, number)
     for kind in ("supervisor", "controller", "mpiexec", "engine")
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-    if (kind, number) != ("engine", signal.SIGINT)  # that interrupts its cell
+    # mpiexec passes this one on, and a rank takes it as an interrupt of its cell.
+    if number != signal.SIGINT or kind in ("supervisor", "controller")
 ]
 OWNER = textwrap.dedent(
     """

@@ -55,7 +55,7 @@ def test_exit_status_is_read(log: str) -> None:
 def test_mpich_passes_an_exit_status_on_in_silence() -> None:
     for status in (3, 0):
         cause = cause_of_death("", 1, 4711, mpiexec_status=status)
-        assert cause == f"exit status {status}: did it call os._exit?"
+        assert cause == f"exit status {status}: told to end, or by os._exit"
     assert cause_of_death("", 1, 4711) == ""
 
 

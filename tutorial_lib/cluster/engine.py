@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import json
 import os
 import pickle
@@ -233,6 +234,8 @@ def _close(code: int) -> None:
     native libraries may meet an interpreter that is half gone.
     """
     lifeline.end_within(GRACE_S, code)
+    # MPI's own end waits for the other ranks and keeps Python's lock, which this does not need.
+    faulthandler.dump_traceback_later(GRACE_S + 0.5, exit=True, file=2)
     if session := sys.modules.get("tutorial_lib.distributed.session"):
         session.stop()
     atexit._run_exitfuncs()

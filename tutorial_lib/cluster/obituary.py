@@ -40,7 +40,7 @@ def cause_of_death(log: str, rank: int, pid: int, mpiexec_status: int | None = N
         return f"exit status {match[1]}"
     if mpiexec_status is None or re.search(r"RUNNING AT|process rank|Process name", log):
         return ""
-    return f"exit status {mpiexec_status}: did it call os._exit?"
+    return f"exit status {mpiexec_status}: told to end, or by os._exit"
 
 
 def _signal(number: int) -> str:

@@ -34,6 +34,7 @@ POLL_S = 0.1
 ENGINES_GRACE_S = 3.0
 CONTROLLER_GRACE_S = 1.5
 KILL_GRACE_S = 2.0
+LEFT_S = 0.7  # for mpiexec to end with a rank, and say why
 NOTIFICATION_S = 1.0  # for clients to hear of the ranks' end from the controller
 
 
@@ -49,6 +50,8 @@ class Supervisor:
         self.record = replace(folder.read_record(), supervisor=os.getpid())
         self.is_told_to_stop = False
         self.ended: dict[int, int] = {}  # process id -> exit code, of those started here
+        self._pids: dict[int, int] = {}  # by rank
+        self._left_at: float | None = None  # when a rank's end was first seen
 
     def run(self) -> None:
         """Supervise until there is a reason to end, then end everything."""
@@ -119,6 +122,23 @@ class Supervisor:
                 self._tell("ranks ended", code=code, status=_status(code), log=log)
                 time.sleep(NOTIFICATION_S)
                 return f"mpiexec has ended with {_status(code)}"
+            if (rank := self._rank_that_left()) is not None:
+                status = f"rank {rank}'s process has ended"
+                self._tell("ranks ended", code=0, status=status, log="")
+                time.sleep(NOTIFICATION_S)
+                return status
+
+    def _rank_that_left(self) -> int | None:
+        """A rank that has ended with status 0, which some mpiexec don't mind; None if none has."""
+        if len(self._pids) < self.record.n:
+            self._pids = {rank: note["pid"] for rank, note in self.folder.reports().items()}
+        gone = [rank for rank, pid in self._pids.items() if not psutil.pid_exists(pid)]
+        if not gone:
+            self._left_at = None
+            return None
+        now = time.monotonic()
+        self._left_at = self._left_at or now
+        return gone[0] if now - self._left_at > LEFT_S else None
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):

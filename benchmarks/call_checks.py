@@ -89,7 +89,7 @@ def main() -> None:
     if topology.launcher() == "mpi":
         measure()
         return
-    sys.stdout.write(f"{machine_facts()}\n\n")
+    sys.stdout.write(f"{'; '.join(machine_facts())}\n\n")
     sys.stdout.flush()
     subprocess.run([MPIEXEC, "-n", "2", sys.executable, __file__], check=True)
 

@@ -48,7 +48,7 @@ def _chapter_tile(chapter: Chapter) -> dict[str, Any]:
     # Paths of notebooks are relative to what JupyterLab shows.
     opens = {"path": f"notebooks/{chapter.path.name}"}
     return {
-        "title": chapter.title,
+        "title": chapter.title.partition(" · ")[2] or chapter.title,  # the icon has the number
         "description": chapter.promise,
         "type": "jupyterlab-commands",
         "source": [{"label": chapter.title, "id": "docmanager:open", "args": opens}],

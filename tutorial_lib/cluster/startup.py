@@ -35,7 +35,7 @@ from tutorial_lib.cluster.whereabouts import count
 PYTHON = (sys.executable, "-P", "-m")
 POLL_S = 0.02
 STOP_TIMEOUT_S = 12.0  # the supervisor itself takes at most 9 s
-NEWS_TIMEOUT_S = 2.0  # for the supervisor to notice that mpiexec has ended
+NEWS_TIMEOUT_S = 4.0  # for the supervisor to notice that mpiexec has ended
 LOG_LINES = 20
 
 

@@ -10,6 +10,7 @@ import atexit
 import io
 import os
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -22,6 +23,10 @@ import torch.distributed as dist
 from tutorial_lib.distributed import gloo_sockets, rendezvous
 from tutorial_lib.distributed.rendezvous import MPI_BACKEND
 from tutorial_lib.distributed.topology import Topology, detect, threads_per_rank
+
+# A thread of gloo lets go of its last tensors after the last operation has ended, and for that
+# needs Python: an interpreter that is ending by then makes it abort the process.
+GLOO_GRACE_S = 0.1
 
 TIMEOUT_S = 600.0  # no rank is this late in earnest; one that is has died or taken another path
 
@@ -158,12 +163,15 @@ def stop() -> None:
     """
     global _session
     if _session is not None and dist.is_initialized():
+        has_gloo = any("gloo" in name for name, _ in dist.distributed_c10d._world.pg_map.values())
         dist.destroy_process_group()
         if _session.backend == MPI_BACKEND:
             from tutorial_lib.distributed import mpi_store
 
             mpi_store.close_all()
         gloo_sockets.forget()
+        if has_gloo:
+            time.sleep(GLOO_GRACE_S)
     _session = None
 
 

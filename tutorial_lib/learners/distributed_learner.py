@@ -77,6 +77,14 @@ class DistributedLearner(ABC):
 
         **Distributed:** collective when ``is_synchronizing``.
         """
+        self.reduce_own(bucket)
+        return completed(bucket.buffer())
+
+    def reduce_own(self, bucket: dist.GradBucket) -> None:
+        """Reduce those gradients in a bucket whose parameters this learner learns.
+
+        **Distributed:** as ``reduce``.
+        """
         learned = {id(parameter) for parameter in self.parameters}
         members = [
             (parameter, gradient)
@@ -85,7 +93,6 @@ class DistributedLearner(ABC):
         ]
         if members:
             self.reduce(*map(list, zip(*members, strict=True)))
-        return completed(bucket.buffer())
 
     @property
     def _ranks(self) -> Transport:
@@ -242,19 +249,11 @@ def gradient_hook(
     """
     if len(learners) == 1:
         return learners[0].comm_hook
-    owners = {id(p): number for number, learner in enumerate(learners) for p in learner.parameters}
 
     def hook(state: object, bucket: dist.GradBucket) -> Reduced:
-        shares: list[tuple[list[Tensor], list[Tensor]]] = [([], []) for _ in learners]
-        for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
-            if id(parameter) in owners:
-                parameters, gradients = shares[owners[id(parameter)]]
-                parameters.append(parameter)
-                gradients.append(gradient)
         # collective: every rank has the same bucket and goes through it in the same order
-        for learner, (parameters, gradients) in zip(learners, shares, strict=True):
-            if parameters:
-                learner.reduce(parameters, gradients)
+        for learner in learners:
+            learner.reduce_own(bucket)
         return completed(bucket.buffer())
 
     return hook

@@ -118,10 +118,8 @@ def read(answers: Mapping[int, Mapping[str, Any]], ranks: Iterable[int]) -> Wher
 
 def operation(wait: Pending) -> str:
     """Name and number of what is waited for: "all_reduce #57"."""
-    number = "" if wait.sequence is None else f" #{wait.sequence}"
-    peer = "" if wait.peer is None else f" with rank {wait.peer}"
     group = "" if wait.group in ("", "0") else f" of group {wait.group!r}"
-    return f"{wait.operation}{number}{peer}{group}"
+    return f"{wait.name}{group}"
 
 
 def size(wait: Pending) -> str:

@@ -38,11 +38,16 @@ class Pending:
     is_waited_for: bool
     site: str = ""
 
-    def __str__(self) -> str:
+    @property
+    def name(self) -> str:
+        """Operation, number and peer: "all_reduce #57", "recv with rank 1"."""
         number = "" if self.sequence is None else f" #{self.sequence}"
         peer = "" if self.peer is None else f" with rank {self.peer}"
+        return f"{self.operation}{number}{peer}"
+
+    def __str__(self) -> str:
         tensor = (
             f"{self.dtype} {list(self.shape)}, {self.nbytes:,} bytes" if self.dtype else "no tensor"
         )
         ranks = ", ".join(map(str, self.ranks))
-        return f"{self.operation}{number}{peer} ({tensor}) of group {self.group!r}, ranks {ranks}"
+        return f"{self.name} ({tensor}) of group {self.group!r}, ranks {ranks}"

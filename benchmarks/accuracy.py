@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from measuring.ranks import MPIEXEC
 
 from tutorial_lib.data.atomic import atomic_write
 from tutorial_lib.data.cifar import cifar10
@@ -31,7 +32,6 @@ from tutorial_lib.training.cifar10_cnn import CifarConfig, cifar10_trainer
 from tutorial_lib.training.mnist_mlp import MnistConfig, build_validation, mnist_trainer
 
 MEASURED_EPOCHS = (1, 5, 20)
-MPIEXEC = Path(sys.executable).with_name("mpiexec")
 
 
 @dataclass(frozen=True)

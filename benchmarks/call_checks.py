@@ -10,14 +10,11 @@ disturbs both. The numbers stand in docs/faults.md.
 from __future__ import annotations
 
 import statistics
-import subprocess
-import sys
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from measuring import side_by_side
-from measuring.facts import machine_facts
+from measuring import print_table, side_by_side
+from measuring.ranks import run_under_mpiexec
 
 from tutorial_lib.distributed import mpi_backend, session, topology
 from tutorial_lib.distributed.sync_check import check_in_sync
@@ -26,7 +23,6 @@ from tutorial_lib.training.gan import BasicGan, GanConfig
 NETWORK = 118_016
 ROUNDS = 400
 STEPS = 5  # of the GAN in one turn
-MPIEXEC = Path(sys.executable).with_name("mpiexec")
 
 
 def measure() -> None:
@@ -40,14 +36,10 @@ def measure() -> None:
         rows.append(("GAN step (minibatch 1024)", *gan_step(gan)))
         checks = side_by_side({"check": lambda: check_in_sync(gan.discriminator)}, ROUNDS)
         if ranks.is_main:
-            sys.stdout.write(f"### {ranks.world_size} ranks\n\n")
-            sys.stdout.write("| | without | with | more |\n|---|---:|---:|---:|\n")
-            for name, without_s, with_s in rows:
-                more = f"{1e6 * (with_s - without_s):,.0f} µs"
-                more += f" ({100 * (with_s / without_s - 1):.0f} %)"
-                sys.stdout.write(f"| {name} | {micro(without_s)} | {micro(with_s)} | {more} |\n")
+            print(f"## {ranks.world_size} ranks")
+            print_table(["", "without", "with", "more"], map(cells, rows))
             check_s = statistics.median(checks["check"])
-            sys.stdout.write(f"\n`check_in_sync` of the discriminator: {micro(check_s)}\n")
+            print(f"`check_in_sync` of the discriminator: {micro(check_s)}")
 
 
 def all_reduce(count: int) -> tuple[float, float]:
@@ -81,6 +73,12 @@ def gan_step(gan: BasicGan) -> tuple[float, float]:
     )
 
 
+def cells(row: tuple[str, float, float]) -> list[str]:
+    name, without_s, with_s = row
+    more = f"{micro(with_s - without_s)} ({100 * (with_s / without_s - 1):.0f} %)"
+    return [name, micro(without_s), micro(with_s), more]
+
+
 def micro(seconds: float) -> str:
     return f"{seconds * 1e6:,.0f} µs"
 
@@ -89,9 +87,7 @@ def main() -> None:
     if topology.launcher() == "mpi":
         measure()
         return
-    sys.stdout.write(f"{'; '.join(machine_facts())}\n\n")
-    sys.stdout.flush()
-    subprocess.run([MPIEXEC, "-n", "2", sys.executable, __file__], check=True)
+    run_under_mpiexec(__file__, 2)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from measuring import print_table
 from measuring.facts import machine_facts
+from measuring.ranks import MPIEXEC
 
 from tutorial_lib.compat.dcgan_curves import FILE, DcganCurve, dcgan_curves
 from tutorial_lib.data.atomic import atomic_write
@@ -35,7 +36,6 @@ from tutorial_lib.training.dcgan import Dcgan, DcganConfig
 from tutorial_lib.training.samples import draw_samples
 
 DOCS = Path(__file__).parents[1] / "docs"
-MPIEXEC = Path(sys.executable).with_name("mpiexec")
 WINDOW = 100  # steps
 OURS = "ours"
 STEPS = 20
@@ -195,7 +195,6 @@ def main() -> None:
     if options.what == "steps":
         time_steps(options.threads)
     elif options.what == "speed":
-        print("\n".join(f"- {fact}" for fact in machine_facts()))
         speed()
     elif options.what == "full":
         train(options.out)

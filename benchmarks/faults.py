@@ -13,13 +13,12 @@ import contextlib
 import os
 import signal
 import statistics
-import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
 
-from measuring.facts import machine_facts
+from measuring import print_table
 
 from tutorial_lib.cluster import Cluster, Ranks
 
@@ -109,11 +108,14 @@ def main() -> None:
     with Cluster(n=asked.ranks, attach=False) as ranks:
         for _ in range(asked.times):
             deaths(ranks)
-    sys.stdout.write(f"{'; '.join(machine_facts())}\n\n### {asked.ranks} ranks\n\n")
-    sys.stdout.write("| | times | median | worst |\n|---|---:|---:|---:|\n")
-    for name, taken in times.items():
-        row = f"| {name} | {len(taken)} | {statistics.median(taken):.2f} s | {max(taken):.2f} s |"
-        sys.stdout.write(f"{row}\n")
+    print(f"## {asked.ranks} ranks")
+    print_table(
+        ["", "times", "median, s", "worst, s"],
+        (
+            [name, str(len(taken)), f"{statistics.median(taken):.2f}", f"{max(taken):.2f}"]
+            for name, taken in times.items()
+        ),
+    )
 
 
 if __name__ == "__main__":

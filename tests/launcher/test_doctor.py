@@ -9,8 +9,8 @@ import pytest
 
 from tutorial_lib.cluster.errors import MpiError
 from tutorial_lib.cluster.mpi_flavour import MpiFlavour
+from tutorial_lib.display.findings import Verdict
 from tutorial_lib.launcher import doctor
-from tutorial_lib.launcher.doctor import Verdict
 
 MPIEXEC = str(Path(sys.executable).parent / "mpiexec")
 MPICH = MpiFlavour(MPIEXEC, "MPICH", (5, 0, 2))

@@ -236,7 +236,8 @@ def doctor() -> None:
 
     The exit status is 1 if something must be mended before the walkthrough can run.
     """
-    from tutorial_lib.launcher.doctor import Verdict, examine
+    from tutorial_lib.display.findings import Verdict
+    from tutorial_lib.launcher.doctor import examine
 
     verdicts = []
     for finding in examine():

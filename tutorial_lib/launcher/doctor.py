@@ -10,14 +10,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 import psutil
 
 from tutorial_lib.cluster.errors import ClusterError
 from tutorial_lib.cluster.mpi_flavour import MpiFlavour, detect
+from tutorial_lib.display.findings import Finding, Verdict
 from tutorial_lib.distributed.topology import available_cores, threads_per_rank
 
 GIB = 1 << 30
@@ -33,32 +32,6 @@ ALL_REDUCE = (
     "from mpi4py import MPI; world = MPI.COMM_WORLD; total = world.allreduce(world.rank + 1); "
     "print('ranks', world.size, 'sum', total) if world.rank == 0 else None"
 )
-
-
-class Verdict(StrEnum):
-    """What a finding asks of the reader."""
-
-    OK = "OK"
-    NOTE = "NOTE"
-    FIX = "FIX"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of the doctor's report.
-
-    Args:
-        verdict: nothing to do, worth knowing, or to be mended before anything works.
-        subject: what was looked at.
-        text: what was found, and for FIX what to do.
-    """
-
-    verdict: Verdict
-    subject: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.verdict:4}  {self.subject:11}  {self.text}"
 
 
 def examine() -> Iterator[Finding]:

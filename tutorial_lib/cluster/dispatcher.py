@@ -141,6 +141,8 @@ class Dispatcher:
             self._set_up.wait()  # when this is interrupted, the next work waits again
             call, self._set_up = self._set_up, None
             self._wait(call)
+            if note := decode(call.answers[0]):
+                LiveLine().end(f"Note: {note}.")
 
     def _get_in_step(self) -> None:
         """After a failure, start over: some ranks may have begun a collective, or a step."""

@@ -82,17 +82,21 @@ def open_session(timeout_s: float, checks_calls: bool) -> Answer:
         timeout_s: How long the notebook lets a rank wait in a collective, in seconds.
         checks_calls: Whether the ranks compare what they call.
 
+    Returns:
+        An answer with what the reader should know of its GPUs; see ``gpu_placement``.
+
     **Distributed:** collective over all ranks.
     """
 
-    def work() -> None:
+    def work() -> str:
         # An import of torch that is interrupted can't be repeated in the same process.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         from tutorial_lib.distributed import mpi_backend, recovery, session
 
-        session.start(timeout_s=timeout_s + NOTEBOOK_FIRST_S)
+        opened = session.start(timeout_s=timeout_s + NOTEBOOK_FIRST_S)
         if checks_calls and recovery.is_renewable():
             mpi_backend.check_calls(True)
+        return opened.note
 
     return answer(work)
 

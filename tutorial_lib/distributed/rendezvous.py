@@ -7,9 +7,11 @@ import json
 import os
 import socket
 import sys
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import accumulate
 from typing import Any
 
 import torch.distributed as dist
@@ -72,6 +74,47 @@ def _tell(message: dict[str, Any], timeout: timedelta) -> dict[str, Any]:
         )
     heard: dict[str, Any] = json.loads(content)
     return heard
+
+
+def exchange(
+    text: str, topology: Topology, store: dist.Store | None, timeout: timedelta
+) -> list[str]:
+    """What each rank has to say, in rank order, before there is a process group. Collective.
+
+    Args:
+        text: This rank's part.
+        topology: This rank's place.
+        store: Where the ranks meet; None when MPI started them.
+        timeout: How long to wait for the others.
+
+    Raises:
+        TimeoutError: A rank has said nothing in time.
+    """
+    if store is not None:
+        store.set(f"said by rank {topology.rank}", text)
+        told = [store.get(f"said by rank {rank}") for rank in range(topology.world_size)]
+        return [part.decode() for part in told]
+    from mpi4py import MPI
+
+    from tutorial_lib.distributed.mpi_wait import wait_until
+
+    def wait(request: Any, *memory: Any) -> None:
+        if not wait_until(request.Test, timeout.total_seconds()):
+            _unheard.append((request, memory))
+            raise TimeoutError(
+                f"rank {topology.rank} waited {timeout.total_seconds():g} s for what the others "
+                "have to say: look whether all ranks open their session"
+            )
+
+    own = bytearray(text.encode())
+    length = array("q", [len(own)])
+    lengths = array("q", bytes(8 * topology.world_size))
+    wait(MPI.COMM_WORLD.Iallgather(length, lengths), length, lengths)
+    everyone = bytearray(sum(lengths))
+    parts = [everyone, (tuple(lengths), None), MPI.BYTE]
+    wait(MPI.COMM_WORLD.Iallgatherv(own, parts), own, parts)
+    starts = accumulate(lengths, initial=0)
+    return [everyone[at : at + size].decode() for at, size in zip(starts, lengths, strict=False)]
 
 
 def store_at_master(topology: Topology, timeout: timedelta) -> dist.Store:

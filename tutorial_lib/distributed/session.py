@@ -20,7 +20,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from tutorial_lib.distributed import gloo_sockets, rendezvous
+from tutorial_lib.distributed import gloo_sockets, gpus, rendezvous
 from tutorial_lib.distributed.rendezvous import MPI_BACKEND
 from tutorial_lib.distributed.topology import Topology, detect, threads_per_rank
 
@@ -42,6 +42,8 @@ class Session:
         device: Where this rank keeps its tensors.
         threads: Number of threads torch uses in this rank.
         timeout_s: How long a rank waits in a collective for the others, in seconds.
+        note: Why the ranks don't have a GPU each, where one could expect it; see
+            ``gpu_placement``.
     """
 
     topology: Topology
@@ -49,6 +51,7 @@ class Session:
     device: torch.device
     threads: int
     timeout_s: float = TIMEOUT_S
+    note: str = ""
 
     @property
     def rank(self) -> int:
@@ -94,9 +97,9 @@ def start(
     """Open the session, or return the one that is open: calling twice does no harm.
 
     Args:
-        backend: Of the process group; None chooses NCCL where every local rank has a GPU of
-            its own; otherwise MPI's own, "mpi4py", where MPI started the ranks, and gloo
-            elsewhere.
+        backend: Of the process group; None chooses NCCL where every rank has a GPU of its own;
+            otherwise MPI's own, "mpi4py", where MPI started the ranks, and gloo elsewhere. What
+            ranks do without a GPU each is up to GAN_TUTORIAL_DEVICE: see ``gpu_placement``.
         timeout_s: How long a rank waits in a collective for the others, in seconds.
         threads: For torch in this rank; None takes ``OMP_NUM_THREADS``, or else a fair share
             of the cores.
@@ -108,7 +111,8 @@ def start(
     Raises:
         ValueError: The open session has another backend (call ``stop()`` first), the
             backend "mpi4py" is asked for where MPI didn't start the ranks, or RANK, WORLD_SIZE,
-            MASTER_ADDR and MASTER_PORT are incomplete or make no sense.
+            MASTER_ADDR and MASTER_PORT are incomplete or make no sense; or NCCL is asked for, and
+            there are fewer GPUs than ranks.
         RuntimeError: torch's process group is open, but not by us: leave that to ``start``.
         OSError: MASTER_PORT is taken on rank 0's host: set another one on all ranks.
 
@@ -142,15 +146,20 @@ def start(
         threads = threads_per_rank(topology.local_world_size)
     if threads is not None:
         torch.set_num_threads(threads)
-    device = _device(topology, backend)
+    placement = gpus.choose(topology, backend, store, timeout)
+    device = torch.device("cpu")
+    if placement.gpu is not None:
+        device = torch.device("cuda", placement.gpu)
+        torch.cuda.set_device(device)
     if topology.world_size == 1:
         backend = None
     else:
-        backend = backend or _default_backend(topology, device)
+        backend = placement.backend
         if topology.launcher == "mpi":
             store = rendezvous.store_under_mpi(topology, backend, timeout)
         _open_group(topology, backend, device, timeout, store)
-    _session = Session(topology, backend, device, torch.get_num_threads(), timeout_s)
+    threads = torch.get_num_threads()
+    _session = Session(topology, backend, device, threads, timeout_s, placement.note)
     return _session
 
 
@@ -219,7 +228,10 @@ def script(backend: str | None = None) -> Iterator[Session]:
         # mpiexec mixes what the ranks write: let that be whole lines, also under `python -u`
         sys.stdout.reconfigure(line_buffering=True, write_through=False)
     try:
-        yield start(backend)
+        session = start(backend)
+        if session.is_main and session.note:
+            print(f"note: {session.note}", file=sys.stderr, flush=True)
+        yield session
     except BaseException as error:
         if isinstance(error, SystemExit) and not error.code:
             raise
@@ -243,27 +255,6 @@ def script(backend: str | None = None) -> Iterator[Session]:
         MPI.COMM_WORLD.Abort(code)
     finally:
         stop()
-
-
-def _device(topology: Topology, backend: str | None) -> torch.device:
-    """The GPU with this rank's local number, where all local ranks have one; else the CPU."""
-    gpus = torch.cuda.device_count()
-    if backend in (None, "nccl") and 0 < topology.local_world_size <= gpus:
-        device = torch.device("cuda", topology.local_rank)
-        torch.cuda.set_device(device)
-        return device
-    if backend == "nccl":
-        raise ValueError(
-            f"NCCL needs a GPU for each of the {topology.local_world_size} ranks on "
-            f"{topology.host}, but torch sees {gpus}: start fewer ranks, or use backend 'gloo'"
-        )
-    return torch.device("cpu")
-
-
-def _default_backend(topology: Topology, device: torch.device) -> str:
-    if device.type == "cuda":
-        return "nccl"
-    return MPI_BACKEND if topology.launcher == "mpi" else "gloo"
 
 
 def _open_group(

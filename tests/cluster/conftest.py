@@ -1,20 +1,86 @@
-"""Fixtures for tests of clusters: a private runtime folder, and what is left of a cluster."""
+"""Fixtures for tests of clusters: a private runtime folder, a kernel, what is left of a cluster."""
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from jupyter_client.blocking import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+from jupyter_core.utils import ensure_event_loop
 
 from tutorial_lib.cluster import Cluster, Ranks
 from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, RUNTIME_VARIABLE
 
 Leftovers = Callable[[], list[str]]
 WaitUntil = Callable[..., bool]
+Output = dict[str, Any]
+CELL_TIMEOUT_S = 60
+
+
+class Notebook:
+    """A kernel that executes cells and keeps what they put out, as a saved notebook would."""
+
+    def __init__(self) -> None:
+        self.manager = KernelManager(kernel_name="python3")
+        self.manager.kernel_spec.argv[0] = sys.executable
+        self.manager.start_kernel()
+        self.client: BlockingKernelClient = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=CELL_TIMEOUT_S)
+        self.sent_bytes = 0  # to the front end, by the last cell
+
+    @property
+    def pid(self) -> int:
+        return int(self.manager.provisioner.pid)  # type: ignore[union-attr]
+
+    def run(self, source: str) -> list[Output]:
+        outputs: list[Output] = []
+        by_display_id: dict[str, Output] = {}
+        self.sent_bytes = 0
+        is_stale = False
+
+        def keep(message: dict[str, Any]) -> None:
+            nonlocal is_stale
+            kind, content = message["msg_type"], message["content"]
+            self.sent_bytes += len(json.dumps(content))
+            if is_stale and kind in ("stream", "error", "execute_result", "display_data"):
+                is_stale = False
+                outputs.clear()
+            if kind in ("stream", "error", "execute_result"):
+                outputs.append({"kind": kind, **content})
+            elif kind == "display_data":
+                outputs.append({"kind": kind, **content})
+                if identity := content["transient"].get("display_id"):
+                    by_display_id[identity] = outputs[-1]
+            elif kind == "update_display_data":
+                by_display_id[content["transient"]["display_id"]].update(content)
+            elif kind == "clear_output":
+                is_stale = content["wait"]
+                if not is_stale:
+                    outputs.clear()
+
+        self.client.execute_interactive(source, output_hook=keep, timeout=CELL_TIMEOUT_S)
+        return outputs
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+        self.manager.cleanup_resources()
+        ensure_event_loop().close()  # the one that the blocking client has opened
+
+
+@pytest.fixture(scope="session")
+def new_notebook() -> type[Notebook]:
+    """Starts a kernel, for cells to be run in."""
+    return Notebook
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +105,7 @@ def ranks(private_runtime: None) -> Iterator[Ranks]:
         yield started
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster_processes(runtime_base: Path) -> Callable[[], list[psutil.Process]]:
     """Lists the processes of all clusters whose folders lie in the tests' runtime folder."""
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,66 +11,10 @@ from typing import Any
 
 import psutil
 import pytest
-from jupyter_client.blocking import BlockingKernelClient
-from jupyter_client.manager import KernelManager
-from jupyter_core.utils import ensure_event_loop
 
 pytestmark = pytest.mark.engines
 
-TIMEOUT_S = 60
 Output = dict[str, Any]
-
-
-class Notebook:
-    """A kernel that executes cells and keeps what they put out, as a saved notebook would."""
-
-    def __init__(self) -> None:
-        self.manager = KernelManager(kernel_name="python3")
-        self.manager.kernel_spec.argv[0] = sys.executable
-        self.manager.start_kernel()
-        self.client: BlockingKernelClient = self.manager.client()
-        self.client.start_channels()
-        self.client.wait_for_ready(timeout=TIMEOUT_S)
-        self.sent_bytes = 0  # to the front end, by the last cell
-
-    @property
-    def pid(self) -> int:
-        return int(self.manager.provisioner.pid)  # type: ignore[union-attr]
-
-    def run(self, source: str) -> list[Output]:
-        outputs: list[Output] = []
-        by_display_id: dict[str, Output] = {}
-        self.sent_bytes = 0
-        is_stale = False
-
-        def keep(message: dict[str, Any]) -> None:
-            nonlocal is_stale
-            kind, content = message["msg_type"], message["content"]
-            self.sent_bytes += len(json.dumps(content))
-            if is_stale and kind in ("stream", "error", "execute_result", "display_data"):
-                is_stale = False
-                outputs.clear()
-            if kind in ("stream", "error", "execute_result"):
-                outputs.append({"kind": kind, **content})
-            elif kind == "display_data":
-                outputs.append({"kind": kind, **content})
-                if identity := content["transient"].get("display_id"):
-                    by_display_id[identity] = outputs[-1]
-            elif kind == "update_display_data":
-                by_display_id[content["transient"]["display_id"]].update(content)
-            elif kind == "clear_output":
-                is_stale = content["wait"]
-                if not is_stale:
-                    outputs.clear()
-
-        self.client.execute_interactive(source, output_hook=keep, timeout=TIMEOUT_S)
-        return outputs
-
-    def close(self) -> None:
-        self.client.stop_channels()
-        self.manager.shutdown_kernel(now=True)
-        self.manager.cleanup_resources()
-        ensure_event_loop().close()  # the one that the blocking client has opened
 
 
 def text(outputs: list[Output]) -> str:
@@ -80,8 +22,8 @@ def text(outputs: list[Output]) -> str:
 
 
 @pytest.fixture(scope="module")
-def notebook(private_runtime: None) -> Iterator[Notebook]:
-    started = Notebook()
+def notebook(private_runtime: None, new_notebook: Callable[[], Any]) -> Iterator[Any]:
+    started = new_notebook()
     started.run("from tutorial_lib.cluster import Cluster")
     started.run("ranks = Cluster(n=2, process_group=False).start()")
     started.run("%%ranks\nfrom mpi4py import MPI\nrank = MPI.COMM_WORLD.rank")
@@ -89,7 +31,7 @@ def notebook(private_runtime: None) -> Iterator[Notebook]:
     started.close()
 
 
-def test_cluster_cell_says_what_runs_and_may_run_again(notebook: Notebook) -> None:
+def test_cluster_cell_says_what_runs_and_may_run_again(notebook: Any) -> None:
     (again,) = notebook.run("ranks = Cluster(n=2, process_group=False).start()")
     assert again["data"] == {"text/plain": "using the 2 ranks that run already"}
     (other,) = notebook.run("with Cluster(n=1, process_group=False) as one: pass")
@@ -97,7 +39,7 @@ def test_cluster_cell_says_what_runs_and_may_run_again(notebook: Notebook) -> No
     assert other["metadata"] == {}
 
 
-def test_cell_gives_text_in_rank_order_and_values_by_rank(notebook: Notebook) -> None:
+def test_cell_gives_text_in_rank_order_and_values_by_rank(notebook: Any) -> None:
     outputs = notebook.run("%%ranks\nprint('I am', rank)\nrank * 2")
     assert text(outputs) == "I am 0\n[rank 1]\nI am 1\n"
     assert outputs[-1]["kind"] == "execute_result"
@@ -107,7 +49,7 @@ def test_cell_gives_text_in_rank_order_and_values_by_rank(notebook: Notebook) ->
     assert notebook.run("%%ranks\nx = 1") == []
 
 
-def test_variables_are_pushed_and_pulled(notebook: Notebook) -> None:
+def test_variables_are_pushed_and_pulled(notebook: Any) -> None:
     notebook.run("a, b = 5, {'x': [1, 2]}")
     outputs = notebook.run("%%ranks --push a,b\na + rank, b")
     assert outputs[-1]["data"]["text/plain"] == "{0: (5, {'x': [1, 2]}), 1: (6, {'x': [1, 2]})}"
@@ -118,7 +60,7 @@ def test_variables_are_pushed_and_pulled(notebook: Notebook) -> None:
     )
 
 
-def test_rich_output_updates_and_clearing_come_through(notebook: Notebook) -> None:
+def test_rich_output_updates_and_clearing_come_through(notebook: Any) -> None:
     shown = notebook.run(
         "%%ranks\nfrom IPython.display import HTML, display, clear_output\n"
         "print('before')\nclear_output()\nhandle = display(HTML(f'<b>{rank}</b>'), "
@@ -131,14 +73,14 @@ def test_rich_output_updates_and_clearing_come_through(notebook: Notebook) -> No
     assert shown[1]["text"] == "[rank 1]\n"
 
 
-def test_figures_are_shown(notebook: Notebook) -> None:
+def test_figures_are_shown(notebook: Any) -> None:
     shown = notebook.run(
         "%%ranks 0\n%matplotlib inline\nimport matplotlib.pyplot as plt\n_ = plt.plot([1, 2])"
     )
     assert [sorted(output["data"]) for output in shown] == [["image/png", "text/plain"]]
 
 
-def test_error_names_rank_and_line_of_the_cell(notebook: Notebook) -> None:
+def test_error_names_rank_and_line_of_the_cell(notebook: Any) -> None:
     (error,) = notebook.run("%%ranks\nx = 1\nif rank == 1:\n    raise ValueError('bad')")
     assert error["ename"] == "CellError"
     assert error["evalue"] == "rank 1: ValueError: bad (line 4)"
@@ -148,7 +90,7 @@ def test_error_names_rank_and_line_of_the_cell(notebook: Notebook) -> None:
     assert "rank_call.py" not in shown
 
 
-def test_wrong_magic_lines_are_explained(notebook: Notebook) -> None:
+def test_wrong_magic_lines_are_explained(notebook: Any) -> None:
     for line, message in [("nobody", "%%ranks --push a,b"), ("--push zzz", "no variable 'zzz'")]:
         shown = text(notebook.run(f"%%ranks {line}\n1"))
         assert "UsageError" in shown
@@ -157,7 +99,7 @@ def test_wrong_magic_lines_are_explained(notebook: Notebook) -> None:
     assert "no rank 5" in error["evalue"]
 
 
-def test_px_still_works(notebook: Notebook) -> None:
+def test_px_still_works(notebook: Any) -> None:
     shown = notebook.run("%%px\nprint(rank)")
     everything = "".join(o.get("text", "") + str(o.get("data", "")) for o in shown)
     assert "[stdout:0] 0" in everything
@@ -166,7 +108,7 @@ def test_px_still_works(notebook: Notebook) -> None:
 
 @pytest.mark.parametrize("work", ["import time; time.sleep(60)", "while True: pass"])
 def test_interrupt_ends_the_cell_with_an_error_and_the_next_one_works(
-    notebook: Notebook, work: str
+    notebook: Any, work: str
 ) -> None:
     timer = threading.Timer(1.5, os.kill, (notebook.pid, signal.SIGINT))
     timer.start()
@@ -194,7 +136,7 @@ while time.monotonic() < until:
 
 
 def test_long_cell_has_a_line_for_each_other_rank_and_leaves_each_byte_once(
-    notebook: Notebook,
+    notebook: Any,
 ) -> None:
     seen = []
     for seconds in (3, 9):
@@ -218,13 +160,13 @@ def test_long_cell_has_a_line_for_each_other_rank_and_leaves_each_byte_once(
     assert more_sent < 4 * more_useful  # rank 0's at most thrice, rank 1's as text and as HTML
 
 
-def test_lines_of_other_ranks_show_while_a_cell_runs(notebook: Notebook) -> None:
+def test_lines_of_other_ranks_show_while_a_cell_runs(notebook: Any) -> None:
     lines: list[str] = []
     notebook.client.execute(
         "%%ranks\nimport time\nprint('step 1 of', rank)\ntime.sleep(4)\nprint('done')"
     )
     while not lines:
-        message = notebook.client.get_iopub_msg(timeout=TIMEOUT_S)
+        message = notebook.client.get_iopub_msg(timeout=60)
         if message["msg_type"] == "display_data":
             lines = message["content"]["data"]["text/plain"].splitlines()
     assert len(lines) == 1
@@ -250,7 +192,7 @@ print("after")
 """
 
 
-def test_reports_of_all_ranks_become_one_board_in_its_place(notebook: Notebook) -> None:
+def test_reports_of_all_ranks_become_one_board_in_its_place(notebook: Any) -> None:
     before, board, after, others = notebook.run(REPORTING)
     assert (before["text"], after["text"]) == ("before\n", "after\n")
     bar, _, *rows = board["data"]["text/plain"].splitlines()
@@ -263,7 +205,7 @@ def test_reports_of_all_ranks_become_one_board_in_its_place(notebook: Notebook) 
     assert others["data"]["text/plain"] == "[rank 1]\nbefore\nafter"  # and none of its reports
 
 
-def test_unfolded_on_request(notebook: Notebook) -> None:
+def test_unfolded_on_request(notebook: Any) -> None:
     for magic, element in (("%%ranks", "<details>"), ("%%ranks --all", "<details open>")):
         (shown,) = notebook.run(f"{magic}\nif rank == 1: print('<a>\\n&b')")
         assert shown["data"]["text/plain"] == "[rank 1]\n<a>\n&b"
@@ -271,7 +213,7 @@ def test_unfolded_on_request(notebook: Notebook) -> None:
         assert ">&lt;a&gt;\n&amp;b<" in shown["data"]["text/html"]
 
 
-def test_flood_neither_blocks_nor_floods_and_the_logs_have_all_of_it(notebook: Notebook) -> None:
+def test_flood_neither_blocks_nor_floods_and_the_logs_have_all_of_it(notebook: Any) -> None:
     outputs = notebook.run("%%ranks\nfor i in range(100_000):\n    print('flood', i, 'y' * 40)")
     assert notebook.sent_bytes < 3_000_000
     assert "lines left out: the file ranks.logs[0] has them" in text(outputs)
@@ -287,7 +229,7 @@ def test_flood_neither_blocks_nor_floods_and_the_logs_have_all_of_it(notebook: N
 
 
 def test_killed_kernel_takes_its_engines_with_it(
-    notebook: Notebook,
+    notebook: Any,
     cluster_processes: Callable[[], list[psutil.Process]],
     wait_until: Callable[..., bool],
 ) -> None:

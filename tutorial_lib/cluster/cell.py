@@ -47,7 +47,7 @@ def run_cell(source: str, number: int, heading: str = "") -> Answer:
     above += "\n" * (len(source) - len(source.lstrip("\n")))
     # Registered as a file, so that tracebacks and inspect.getsource find the lines.
     filename = shell.compile.cache(above + text, number, raw_code=above + source)
-    call_site.names[filename] = "the cell"
+    call_site.name_cell(filename, number)
 
     def work() -> object:
         tree = ast.increment_lineno(ast.parse(text, filename), above.count("\n"))

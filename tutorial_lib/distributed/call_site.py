@@ -16,6 +16,20 @@ LIBRARIES = tuple(
 names: dict[str, str] = {}  # what to call a file in which a cell's source is registered
 
 _is_library: dict[str, bool] = {}
+_cells: list[tuple[str, int]] = []  # the latest cell's file and number
+
+
+def name_cell(filename: str, number: int) -> None:
+    """Call a file "the cell" from now on, and the one that was called so by its number.
+
+    Args:
+        filename: In which the cell's source is registered.
+        number: The cell's execution count in the notebook; 0 outside notebooks.
+    """
+    for earlier, count in _cells:
+        names[earlier] = f"cell [{count}]" if count else "an earlier cell"
+    _cells[:] = [(filename, number)]
+    names[filename] = "the cell"
 
 
 def call_site(frame: FrameType | None = None) -> str:
@@ -25,8 +39,9 @@ def call_site(frame: FrameType | None = None) -> str:
         frame: The innermost one of a stack; None for the caller's.
 
     Returns:
-        For example "line 12 of the cell", or "line 40 of train.py"; the innermost line when
-        nobody but libraries is on the stack.
+        For example "line 12 of the cell", "line 3 of cell [7]" for a function that was defined
+        there, or "line 40 of train.py"; the innermost line when nobody but libraries is on the
+        stack.
     """
     innermost = frame if frame is not None else sys._getframe(1)
     found = reader_frame(innermost)

@@ -88,8 +88,10 @@ class Contestant:
             if process.returncode is None:
                 os.killpg(process.pid, signal.SIGKILL)  # the launcher and its ranks
         lines = [line for line in stdout.splitlines() if line.startswith('{"steps_per_s"')]
-        if process.returncode or len(lines) != 1:
+        if len(lines) != 1:
             raise SystemExit(f"{self.name} failed:\n{stdout}\n{stderr}")
+        if process.returncode:  # gloo's threads may abort a process that exits; it has measured
+            print(f"{self.name} ended with {process.returncode} afterwards", file=sys.stderr)
         return float(json.loads(lines[0])["steps_per_s"])
 
 

@@ -113,6 +113,34 @@ class Dispatcher:
             relay.finish()
         return {rank: decode(call.answers[rank]) for rank in chosen}
 
+    def ask(
+        self, timeout_s: float, function: Callable[..., Any], *arguments: Any
+    ) -> dict[int, dict[str, Any]]:
+        """Have all ranks do some work within a time, and take whatever comes of it.
+
+        Args:
+            timeout_s: How long they may take, in seconds.
+            function: One that answers, as those in ``cell`` do.
+            *arguments: For it.
+
+        Returns:
+            The answers by rank, also of ranks that failed; none of a rank that did not answer.
+
+        Raises:
+            DeadRankError: A rank had ended before.
+            BusyRankError: A rank was stuck before.
+            KeyboardInterrupt: Interrupted here; the ranks have been interrupted too.
+        """
+        chosen = self.choose(None)
+        self._finish_set_up()
+        self._get_in_step()
+        call = self._call(chosen)
+        try:
+            call.send(function, *arguments)
+            return call.wait(timeout_s)
+        finally:
+            self._backlog.add(call)
+
     def _call(self, chosen: list[int], on_output: OnOutput = ignore) -> RankCall:
         engines = {rank: self.control.engines[rank] for rank in chosen}
         control = ControlChannel(self.control.client, engines)

@@ -10,6 +10,7 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 from tutorial_lib.cluster.ranks import current
 from tutorial_lib.cluster.replay import Cell
 from tutorial_lib.cluster.whereabouts import Whereabouts
+from tutorial_lib.display.findings import Report
 
 USAGE = "use %%ranks, %%ranks 0, %%ranks 0,2, %%ranks --all, %%ranks --setup or %%ranks --push a,b"
 
@@ -72,6 +73,11 @@ class RanksMagics(Magics):
     def ranks_where(self, line: str) -> Whereabouts:
         """What every rank is doing now, with its stack."""
         return current().where()
+
+    @line_magic
+    def ranks_preflight(self, line: str) -> Report:
+        """Whether all hosts are ready for a training; a folder of data may stand behind it."""
+        return current().preflight(line.strip())
 
     @line_magic
     def ranks_restart(self, line: str) -> None:

@@ -6,9 +6,10 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from tutorial_lib.cluster import cell, readiness
+from tutorial_lib.cluster import cell, preflight, readiness
 from tutorial_lib.cluster.connection import Connection
 from tutorial_lib.cluster.control_channel import ControlChannel, Engine
 from tutorial_lib.cluster.dispatcher import DEFAULT, Dispatcher, Options
@@ -17,6 +18,7 @@ from tutorial_lib.cluster.rank_table import RankRow, RankTable
 from tutorial_lib.cluster.relay import Relay
 from tutorial_lib.cluster.replay import Cell, Replay
 from tutorial_lib.cluster.whereabouts import Whereabouts, count, read
+from tutorial_lib.display.findings import Report
 
 _open: list[Ranks] = []
 
@@ -214,6 +216,27 @@ class Ranks:
                 for rank, info in self._work.information.items()
             ]
         )
+
+    def preflight(self, data_dir: str = "", checkpoint_dir: str = ".") -> Report:
+        """Whether all hosts are ready for a training; see ``tutorial_lib.cluster.preflight``.
+
+        Args:
+            data_dir: A folder of data that every rank must have; "" for MNIST as it comes with
+                the package.
+            checkpoint_dir: Where rank 0 will write.
+
+        Returns:
+            A line for each check.
+        """
+
+        def everyone(
+            seconds: float, function: Callable[..., object], *arguments: object
+        ) -> dict[int, Any]:
+            answers = self._work.ask(seconds, cell.call, function, arguments)
+            return {rank: preflight.value_of(answers.get(rank), seconds) for rank in self.engines}
+
+        folders = [str(Path(name).resolve()) if name else "" for name in (data_dir, checkpoint_dir)]
+        return preflight.examine(everyone, *folders)
 
     def problem(self) -> str:
         """Why the ranks can't take work, or "" when they can."""

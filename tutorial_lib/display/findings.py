@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -43,9 +42,3 @@ class Report(tuple[Finding, ...]):
 
     def __repr__(self) -> str:
         return "\n".join(map(str, self))
-
-
-def worst(found: Iterable[Verdict]) -> Verdict:
-    """The verdict that asks most of the reader; OK when there is none."""
-    order = list(Verdict)
-    return max(found, key=order.index, default=Verdict.OK)

@@ -52,3 +52,31 @@ def stop(profile: Profile = "mpi") -> None:
 
     stopped = stop_cluster(profile)
     typer.echo(f"stopped {stopped}" if stopped else "nothing to stop")
+
+
+@cluster.command(epilog="Example: gan-tutorial cluster preflight -n 4 --data-dir /shared/mnist")
+def preflight(
+    ranks: Annotated[int, typer.Option("--ranks", "-n", min=1, help="How many.")] = 2,
+    profile: Annotated[
+        str, typer.Option(help="As of `start`; without, any that run are asked.")
+    ] = "",
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="Data that every rank must have, if not the package's MNIST."),
+    ] = None,
+    checkpoint_dir: Annotated[Path, typer.Option(help="Where rank 0 will write.")] = Path(
+        "outputs"
+    ),
+) -> None:
+    """Check all hosts before training: one line each, OK or what to do about it.
+
+    Running ranks are asked if there are enough of them; else some are started, and stopped again.
+    The exit status is 1 if something must be mended.
+    """
+    from tutorial_lib.cluster import Cluster
+
+    with Cluster(ranks, profile or None, process_group=False) as running:
+        report = running.preflight(str(data_dir or ""), str(checkpoint_dir))
+    typer.echo(repr(report))
+    if not report.is_ready:
+        raise typer.Exit(1)

@@ -10,6 +10,7 @@ _HOMES = {
     "ClusterError": "errors",
     "ClusterStatus": "service",
     "DeadRankError": "errors",
+    "HostsError": "errors",
     "MpiError": "errors",
     "Ranks": "ranks",
     "StartError": "errors",

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
+from collections.abc import Callable
+from typing import Any
 
 from tutorial_lib.cluster import lifeline
 from tutorial_lib.cluster.connection import (
     Connection,
     HubPing,
     RunningCluster,
+    Why,
     join,
     open_client,
     registered,
@@ -16,13 +21,19 @@ from tutorial_lib.cluster.connection import (
 )
 from tutorial_lib.cluster.dispatcher import HANG_LIMIT_S, TIMEOUT_S, Options
 from tutorial_lib.cluster.errors import ClusterError
+from tutorial_lib.cluster.launch import Hosts
 from tutorial_lib.cluster.live_line import LiveLine
+from tutorial_lib.cluster.obituary import first_death
 from tutorial_lib.cluster.ranks import Ranks
+from tutorial_lib.cluster.runtime import ClusterFolder
 from tutorial_lib.cluster.startup import start
 from tutorial_lib.cluster.whereabouts import Whereabouts, count
 
 START_TIMEOUT_S = 60.0
 ATTACH_TIMEOUT_S = 3.0
+
+PROFILE_VARIABLE = "GAN_TUTORIAL_PROFILE"
+DEFAULT_PROFILE, HOSTS_PROFILE = "mpi", "ssh"
 
 _started: dict[str, Cluster] = {}  # by profile: what start() has started in this process
 
@@ -30,12 +41,17 @@ _started: dict[str, Cluster] = {}  # by profile: what start() has started in thi
 class Cluster:
     """Some MPI ranks that run what a notebook gives them.
 
-    A running cluster of the profile with enough ranks is joined, and left running at the end.
-    Otherwise one is started that belongs to this process and ends with it, however it ends.
+    A running cluster with enough ranks is joined, and left running at the end. Otherwise one is
+    started that belongs to this process and ends with it, however it ends.
 
     Args:
         n: Number of ranks.
-        profile: Name of the profile in ``cluster_profiles/``.
+        profile: Name of the profile in ``cluster_profiles/``. Without, that of the environment
+            variable GAN_TUTORIAL_PROFILE; without that too, any running cluster is joined, and
+            what is started is "ssh" when hosts are named, else "mpi".
+        hosts: Where to start ranks, for a profile that takes hosts: "node1:2,node2:2" with the
+            number of ranks that each takes, or the Path of a host file. None for those that the
+            profile names.
         timeout_s: How long starting may take, in seconds.
         attach: Whether to join a running cluster of the profile.
         process_group: Whether the ranks open their distributed session right away.
@@ -49,8 +65,9 @@ class Cluster:
     def __init__(
         self,
         n: int = 2,
-        profile: str = "mpi",
+        profile: str | None = None,
         *,
+        hosts: Hosts = None,
         timeout_s: float = START_TIMEOUT_S,
         attach: bool = True,
         process_group: bool = True,
@@ -61,9 +78,12 @@ class Cluster:
         if n < 1:
             raise ValueError(f"n={n}, but a cluster has at least one rank")
         self.n = n
-        self.profile = profile
+        self.hosts = hosts
+        chosen = profile or os.environ.get(PROFILE_VARIABLE)
+        self.profile = chosen or (HOSTS_PROFILE if hosts is not None else DEFAULT_PROFILE)
+        self._joins = None if chosen is None else self.profile
         self.timeout_s = timeout_s
-        self.attach = attach
+        self.attach = attach and hosts is None  # a running one may be on other hosts
         self.options = Options(process_group, hang_limit_s, collective_timeout_s, checks_calls)
         self.ranks: Ranks | None = None
 
@@ -80,7 +100,7 @@ class Cluster:
         previous = _started.pop(self.profile, None)
         if previous is not None and previous.ranks is not None and previous.ranks.is_open:
             problem = previous.ranks.problem()
-            if previous.n == self.n and not problem:
+            if (previous.n, previous.hosts) == (self.n, self.hosts) and not problem:
                 LiveLine().end(f"using the {count(len(previous.ranks))} that run already")
                 _started[self.profile] = previous
                 self.ranks = previous.ranks
@@ -111,7 +131,7 @@ class Cluster:
         return self.ranks
 
     def _start_own(self) -> Connection:
-        return start(self.n, self.profile, os.getpid(), self.timeout_s)
+        return start(self.n, self.profile, os.getpid(), self.timeout_s, self.hosts)
 
     def restart(self) -> Ranks:
         """End the ranks and start new ones; see ``Ranks.restart``."""
@@ -126,7 +146,7 @@ class Cluster:
         return self.ranks.where()
 
     def _join_running(self) -> Connection | None:
-        for candidate in running_clusters(self.profile):
+        for candidate in running_clusters(self._joins):
             line = LiveLine()
             try:
                 connection = attach(candidate, self.n)
@@ -156,25 +176,31 @@ def attach(candidate: RunningCluster, n: int) -> Connection:
         OSError: No controller answers.
         ClusterError: It has too few engines, they are in use, or are no ranks of one MPI world.
     """
-    guest = lifeline.try_hold(candidate.client_file.with_name("guest.lock"))
-    if guest is None:
-        # Cells of two notebooks could reach the ranks in different orders, and block each other.
-        raise ClusterError("another notebook or script uses it")
-    client = None
-    try:
+    with contextlib.ExitStack() as opened:
+        guest = lifeline.try_hold(candidate.client_file.with_name("guest.lock"))
+        if guest is None:
+            # Cells of two notebooks could reach the ranks in different orders, and block them.
+            raise ClusterError("another notebook or script uses it")
+        opened.callback(os.close, guest)
+        known_end: Why = str
+        endings: Callable[[], dict[int, dict[str, Any]]] = dict
+        if candidate.lifeline is not None:
+            watched = opened.enter_context(contextlib.closing(lifeline.Watched(candidate.lifeline)))
+            known_end = functools.partial(_why_ended, watched)
+            endings = ClusterFolder(candidate.lifeline.parent).endings
         client = open_client(candidate.client_file, ATTACH_TIMEOUT_S)
-        why_dead = HubPing(client, candidate.why_dead)
+        opened.callback(client.close, linger=0)
+        why_dead = HubPing(client, known_end)
         if len(known := registered(client)) < n:
             raise ClusterError(f"it has {len(known)} of the {n} engines asked for")
         engines, information = join(client, known, why_dead, ATTACH_TIMEOUT_S)
-    except BaseException:
-        if client is not None:
-            client.close(linger=0)
-        os.close(guest)
-        raise
+        death = functools.partial(first_death, endings)
+        return Connection(client, engines, information, why_dead, opened.pop_all().close, death)
 
-    def close() -> None:
-        client.close(linger=0)
-        os.close(guest)
 
-    return Connection(client, engines, information, why_dead, close)
+def _why_ended(watched: lifeline.Watched) -> str:
+    match watched.why_ended():
+        case "it has ended" | "it has been told to stop":
+            return "the cluster has been stopped"
+        case reason:
+            return reason

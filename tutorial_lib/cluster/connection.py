@@ -15,7 +15,7 @@ from typing import Any
 from tutorial_lib.cluster import readiness
 from tutorial_lib.cluster.control_channel import ControlChannel, Engine
 from tutorial_lib.cluster.errors import ClusterError, MpiError
-from tutorial_lib.cluster.profiles import profile_folders
+from tutorial_lib.cluster.profiles import profile_folders, profile_names
 from tutorial_lib.cluster.rank_call import RankCall, ignore
 from tutorial_lib.cluster.runtime import running
 from tutorial_lib.cluster.values import decode
@@ -62,7 +62,7 @@ class Connection:
         information: By rank.
         why_dead: Says why the cluster is gone, or "" while it lives.
         close: Ends the connection, and the cluster if it is ours.
-        cause_of_death: Says of a rank that has died why, if that is known.
+        first_death: Says, when a rank has died, which rank did so first and why, if that is known.
     """
 
     client: Any
@@ -70,7 +70,7 @@ class Connection:
     information: dict[int, RankInfo]
     why_dead: Why
     close: Callable[[], None]
-    cause_of_death: Callable[[int], str] = lambda rank: ""
+    first_death: Callable[[int], tuple[int, str]] = lambda rank: (rank, "")
 
 
 @dataclass(frozen=True)
@@ -80,31 +80,28 @@ class RunningCluster:
     Attributes:
         client_file: How to reach its controller.
         origin: Who started it, in words.
-        why_dead: Says why it is gone, or "" as far as is known without asking.
+        lifeline: Held by its supervisor; None when nothing but its controller tells that it lives.
     """
 
     client_file: Path
     origin: str
-    why_dead: Why = lambda: ""
+    lifeline: Path | None = None
 
 
-def running_clusters(profile: str) -> list[RunningCluster]:
+def running_clusters(profile: str | None) -> list[RunningCluster]:
     """The clusters of a profile that outlive who started them: candidates to join.
 
     Args:
-        profile: Its name.
+        profile: Its name; None for all profiles that there are.
     """
     found = []
     for folder in running(profile):
         record = folder.read_record()
         if record.owner is None and record.python == sys.prefix:
-
-            def why_dead(folder: Any = folder) -> str:
-                return "" if folder.is_alive else "the cluster has been stopped"
-
             origin = "started by `gan-tutorial cluster start`"
-            found.append(RunningCluster(folder.client_file, origin, why_dead))
-    for configured in profile_folders(profile):
+            found.append(RunningCluster(folder.client_file, origin, folder.lifeline))
+    names = profile_names() if profile is None else [profile]
+    for configured in (folder for name in names for folder in profile_folders(name)):
         paths = sorted((configured / "security").glob("ipcontroller*-client.json"))
         found += [RunningCluster(path, "started by ipcluster") for path in paths]
     return found

@@ -2,9 +2,11 @@
 
     mpiexec -n 4 python -m tutorial_lib.cluster.engine --mpi [options of ipengine]
 
-It differs from ipengine in four ways: the threads of numerical libraries are set before any is
+It differs from ipengine in five ways: the threads of numerical libraries are set before any is
 loaded; its helper process is forked, not started anew; it writes a log of its own and says how
-far it has come; and it ends when its cluster's supervisor does.
+far it has come; a warden, its parent, notes how it ended; and it ends when its cluster's
+supervisor does. On another host than the
+supervisor's, a guard stands for that (see guard.py).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tutorial_lib.cluster import control, lifeline, mpi_flavour
+from tutorial_lib.cluster import control, lifeline, mpi_flavour, start_data, warden
 from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, ClusterFolder
 from tutorial_lib.distributed.topology import detect, threads_per_rank
 
@@ -72,8 +74,10 @@ def set_threads(local_ranks: int) -> int:
 def main() -> None:
     """Be one rank until told to stop."""
     rank = launched_number(RANK_VARIABLES) or 0
-    folder = _cluster_folder()
+    warden.stand_by(rank)
+    folder = _arrive(rank) or _cluster_folder()
     if folder is not None:
+        warden.tell(folder)
         _log_to(folder.log(f"rank-{rank}"))
         folder.report(rank, "importing")
     import mpi4py
@@ -103,6 +107,26 @@ def main() -> None:
             traceback.print_exc()
             code = 1
     _close(code if isinstance(code, int) else 1 if code else 0)
+
+
+def _arrive(rank: int) -> ClusterFolder | None:
+    """Link this rank to its cluster, when that may be on another host; its folder here."""
+    start = start_data.take()
+    if start is None:
+        return None
+    from tutorial_lib.cluster import guard, interfaces
+
+    try:
+        arrival = guard.arrive(start, rank)
+    except guard.UnreachableError as error:
+        sys.exit(f"rank {rank}: {error}")
+    os.environ[FOLDER_VARIABLE] = str(arrival.folder.path)
+    os.environ["IPYTHONDIR"] = str(arrival.folder.path / "ipython")
+    sys.argv.append(f"--profile-dir={arrival.folder.path}")
+    interfaces.choose(arrival.address)
+    with contextlib.suppress(OSError):
+        os.chdir(Path.home())  # until the notebook says where it works
+    return arrival.folder
 
 
 def _cluster_folder() -> ClusterFolder | None:

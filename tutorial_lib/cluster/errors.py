@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-AGAIN = "run the cell that starts the cluster again"
+AGAIN = "ranks.restart() starts new ones, or run the cell that starts the cluster again"
 
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
@@ -23,6 +23,10 @@ class MpiError(ClusterError):
 
 class StartError(ClusterError):
     """The ranks did not come up; the message names the rank and shows its log."""
+
+
+class HostsError(StartError):
+    """Hosts are named in a way that can't be read, there are too few, or one can't be reached."""
 
 
 class DeadRankError(ClusterError):

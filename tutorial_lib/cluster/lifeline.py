@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+LONGEST_WORD = 2**16
+
 
 def hold(path: Path) -> int:
     """Hold the lifeline as long as this process lives.
@@ -62,6 +64,42 @@ def is_held(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def leave_word(descriptor: int, reason: str) -> None:
+    """Write into a lifeline why its holder ends.
+
+    Args:
+        descriptor: As ``hold`` returned it.
+        reason: For whoever has the file open, even when it has been removed.
+    """
+    os.pwrite(descriptor, reason.encode(), 0)
+
+
+class Watched:
+    """Somebody else's lifeline, kept open: it tells the end, and why, after the file is gone.
+
+    Args:
+        path: Of the lock file, which the holder holds already.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY)
+
+    def why_ended(self) -> str:
+        """Why the holder has ended, "it has ended" if it has not said; "" while it lives."""
+        if word := os.pread(self._descriptor, LONGEST_WORD, 0):
+            return word.decode(errors="replace")
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return ""
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        return "it has ended"
+
+    def close(self) -> None:
+        """Watch no more."""
+        os.close(self._descriptor)
 
 
 def watch(path: Path, on_end: Callable[[], object]) -> None:

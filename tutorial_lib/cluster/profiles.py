@@ -16,6 +16,12 @@ def profiles_folder() -> Path:
     return installed if installed.is_dir() else package.parent / "cluster_profiles"
 
 
+def profile_names() -> list[str]:
+    """The names of the profiles that come with the tutorial."""
+    found = profiles_folder().glob("profile_*")
+    return sorted(path.name.removeprefix("profile_") for path in found)
+
+
 def profile_folder(profile: str) -> Path:
     """Folder of a profile that comes with the tutorial.
 
@@ -27,10 +33,9 @@ def profile_folder(profile: str) -> Path:
     """
     folder = profiles_folder() / f"profile_{profile}"
     if not folder.is_dir():
-        known = sorted(
-            path.name.removeprefix("profile_") for path in folder.parent.glob("profile_*")
+        raise ClusterError(
+            f"no profile {profile!r} in {folder.parent}; there are {profile_names()}"
         )
-        raise ClusterError(f"no profile {profile!r} in {folder.parent}; there are {known}")
     return folder
 
 

@@ -5,7 +5,10 @@
     lifeline        locked by the supervisor as long as it lives
     security/       ipyparallel's connection files, with their keys
     log/            controller.log, mpiexec.log, rank-0.log, rank-1.log ...
-    ranks/          rank-0.json ...: process id and how far it has come
+    ranks/          rank-0.json ...: process id and how far it has come; end-0.json: how it ended
+
+A rank of a cluster of several hosts has a folder of its own on its host, away-<cluster>-<rank>...,
+which its guard holds.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +30,11 @@ from tutorial_lib.cluster import lifeline
 
 FOLDER_VARIABLE = "GAN_TUTORIAL_CLUSTER"
 RUNTIME_VARIABLE = "GAN_TUTORIAL_RUNTIME_DIR"
+RECORD_FILE, AWAY_FILE = "cluster.json", "away.json"
 LOG_TAIL_BYTES = 4000
 STARTING_S = 60.0  # so long a cluster may have a folder, and no supervisor yet
 FORGOTTEN_S = 7 * 24 * 3600.0
+SILENCE_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,9 @@ class ClusterRecord:
         owner: Process whose end is the cluster's end; None for a cluster that outlives who
             started it.
         supervisor: Process id of the supervisor, once it runs.
+        addresses: Of this host, those that the ranks' hosts reach; empty when all ranks run here
+            and need no link.
+        silence_s: After so long without a sign of life a linked rank is lost, in seconds.
     """
 
     profile: str
@@ -60,6 +68,8 @@ class ClusterRecord:
     engines_command: list[str]
     owner: int | None = None
     supervisor: int | None = None
+    addresses: list[str] = field(default_factory=list)
+    silence_s: float = SILENCE_S
 
 
 @dataclass(frozen=True)
@@ -98,11 +108,11 @@ class ClusterFolder:
 
     def write_record(self, record: ClusterRecord) -> None:
         """Say what runs here."""
-        _write_json(self.path / "cluster.json", asdict(record))
+        _write_json(self.path / RECORD_FILE, asdict(record))
 
     def read_record(self) -> ClusterRecord:
         """What runs here."""
-        return ClusterRecord(**_read_json(self.path / "cluster.json"))
+        return ClusterRecord(**_read_json(self.path / RECORD_FILE))
 
     def report(self, rank: int, stage: str, mpi: str = "") -> None:
         """Note how far a rank's process has come; called by it.
@@ -112,8 +122,16 @@ class ClusterFolder:
             stage: For a reader: "importing", "starting MPI" ...
             mpi: The MPI library of mpi4py, once known.
         """
-        note = {"rank": rank, "pid": os.getpid(), "stage": stage, "mpi": mpi}
-        _write_json(self.path / "ranks" / f"rank-{rank}.json", note)
+        self.write_report({"rank": rank, "pid": os.getpid(), "stage": stage, "mpi": mpi})
+
+    def write_report(self, note: dict[str, Any]) -> None:
+        """Keep what a rank has noted.
+
+        Args:
+            note: As ``report`` makes it; that of a linked rank has its "host" too, and
+                "has_ended" when it is gone.
+        """
+        _write_json(self.path / "ranks" / f"rank-{int(note['rank'])}.json", note)
 
     def reports(self) -> dict[int, dict[str, Any]]:
         """The last report of each rank whose process has started."""
@@ -123,6 +141,27 @@ class ClusterFolder:
                 note = _read_json(path)
                 notes[int(note["rank"])] = note
         return dict(sorted(notes.items()))
+
+    def note_end(self, rank: int, pid: int, code: int, time: float) -> None:
+        """Keep how a rank's process ended.
+
+        Args:
+            rank: The rank.
+            pid: Its process.
+            code: Its exit status, or the negative number of the signal that ended it.
+            time: When, in seconds since the epoch.
+        """
+        note = {"rank": rank, "pid": pid, "code": code, "time": time}
+        _write_json(self.path / "ranks" / f"end-{rank}.json", note)
+
+    def endings(self) -> dict[int, dict[str, Any]]:
+        """How the processes of ranks ended, of those that have."""
+        notes = {}
+        for path in (self.path / "ranks").glob("end-*.json"):
+            with contextlib.suppress(OSError, ValueError):
+                note = _read_json(path)
+                notes[int(note["rank"])] = note
+        return notes
 
     @property
     def is_alive(self) -> bool:
@@ -158,10 +197,39 @@ def create(profile: str) -> ClusterFolder:
     Args:
         profile: Name of the profile.
     """
+    return _create(f"{profile}-")
+
+
+def create_away(cluster: str, rank: int) -> ClusterFolder:
+    """Make the folder of a rank whose cluster's own folder may be on another host.
+
+    Args:
+        cluster: Name of the cluster's folder.
+        rank: The rank.
+    """
+    folder = _create(f"away-{cluster}-{rank}-")
+    _write_json(folder.path / AWAY_FILE, {"host": socket.gethostname()})
+    return folder
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only this user may read, whole or not at all.
+
+    Args:
+        path: Of the file.
+        text: Its content.
+    """
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent)  # 0600
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    Path(temporary).replace(path)
+
+
+def _create(prefix: str) -> ClusterFolder:
     for folder in _folders():
         if _is_abandoned(folder):
             folder.remove()
-    path = Path(tempfile.mkdtemp(prefix=f"{profile}-", dir=runtime_folder()))
+    path = Path(tempfile.mkdtemp(prefix=prefix, dir=runtime_folder()))
     for name in ("security", "log", "ranks"):
         (path / name).mkdir(mode=0o700)
     return ClusterFolder(path)
@@ -192,6 +260,14 @@ def _record(folder: ClusterFolder) -> ClusterRecord | None:
     return None
 
 
+def _host(folder: ClusterFolder) -> str:
+    """Name of the host whose process holds a folder; "" when it does not say."""
+    for name in (AWAY_FILE, RECORD_FILE):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            return str(_read_json(folder.path / name)["host"])
+    return ""
+
+
 def _is_here(record: ClusterRecord) -> bool:
     """Whether a cluster is of this host: the folder may be shared by several."""
     return record.host == socket.gethostname()
@@ -201,8 +277,7 @@ def _is_abandoned(folder: ClusterFolder) -> bool:
     """Whether a folder's cluster is gone for certain: locks of other hosts may not show here."""
     with contextlib.suppress(OSError):
         age_s = time.time() - folder.path.stat().st_mtime
-        record = _record(folder)
-        if record is None or not _is_here(record):
+        if _host(folder) != socket.gethostname():
             return age_s > FORGOTTEN_S
         return age_s > STARTING_S and not folder.is_alive
     return False

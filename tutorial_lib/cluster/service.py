@@ -15,6 +15,7 @@ from tutorial_lib.cluster import startup
 from tutorial_lib.cluster.connection import open_client, registered
 from tutorial_lib.cluster.control_channel import ControlChannel, Engine
 from tutorial_lib.cluster.errors import ClusterError
+from tutorial_lib.cluster.launch import Hosts
 from tutorial_lib.cluster.profiles import profile_folders
 from tutorial_lib.cluster.runtime import ClusterFolder, running
 from tutorial_lib.cluster.whereabouts import Whereabouts, read
@@ -53,13 +54,17 @@ class ClusterStatus:
         return f"{self.profile}: {ranks} ranks, started by {self.origin}{mpi}{owner}"
 
 
-def start_cluster(n: int, profile: str = "mpi", timeout_s: float = 60.0) -> ClusterStatus:
+def start_cluster(
+    n: int, profile: str = "mpi", timeout_s: float = 60.0, hosts: Hosts = None
+) -> ClusterStatus:
     """Start a cluster that runs until it is stopped, and wait until it is ready.
 
     Args:
         n: Number of ranks.
         profile: Name of the profile.
         timeout_s: How long starting may take, in seconds.
+        hosts: Where, for a profile that takes hosts: "node1:2,node2:2", or a host file; None for
+            those that the profile names.
 
     Returns:
         Its status.
@@ -72,7 +77,7 @@ def start_cluster(n: int, profile: str = "mpi", timeout_s: float = 60.0) -> Clus
     for status in cluster_status(profile):
         if status.owner is None:
             raise ClusterError(f"one runs already: {status}. Stop it first, or use it")
-    startup.start(n, profile, None, timeout_s).close()
+    startup.start(n, profile, None, timeout_s, hosts).close()
     return cluster_status(profile)[0]
 
 

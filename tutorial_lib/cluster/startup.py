@@ -25,8 +25,10 @@ from tutorial_lib.cluster.connection import (
     registered,
 )
 from tutorial_lib.cluster.errors import ClusterError, MpiError, StartError
+from tutorial_lib.cluster.hosts import addresses_towards
+from tutorial_lib.cluster.launch import Hosts, plan_launch
 from tutorial_lib.cluster.live_line import LiveLine
-from tutorial_lib.cluster.obituary import cause_of_death
+from tutorial_lib.cluster.obituary import first_death
 from tutorial_lib.cluster.profiles import profile_folder
 from tutorial_lib.cluster.runtime import ClusterFolder, ClusterRecord
 from tutorial_lib.cluster.whereabouts import count
@@ -35,41 +37,52 @@ from tutorial_lib.cluster.whereabouts import count
 PYTHON = (sys.executable, "-P", "-m")
 POLL_S = 0.02
 STOP_TIMEOUT_S = 12.0  # the supervisor itself takes at most 9 s
-NEWS_TIMEOUT_S = 4.0  # for the supervisor to notice that mpiexec has ended
 LOG_LINES = 20
 
 
-def plan(n: int, profile: str, owner: int | None) -> ClusterFolder:
+def plan(n: int, profile: str, owner: int | None, hosts: Hosts = None) -> ClusterFolder:
     """Make the folder of a new cluster, with the record of what is to run.
 
     Args:
         n: Number of ranks.
         profile: Name of the profile.
         owner: The process whose end is the cluster's; None for one that outlives its starter.
+        hosts: Where, for a profile that takes hosts; None for where that says.
 
     Raises:
         MpiError: There is no MPI.
+        HostsError: A host can't take ranks.
         ClusterError: There is no such profile.
     """
     configuration = profile_folder(profile)
-    mpi = mpi_flavour.detect()
-    folder = runtime.create(profile)
 
     def program(name: str, config: str, *options: str) -> list[str]:
-        files = [f"--profile-dir={folder.path}", f"--config={configuration / config}"]
-        return [*PYTHON, f"tutorial_lib.cluster.{name}", *options, *files]
+        path = f"--config={configuration / config}"
+        return [*PYTHON, f"tutorial_lib.cluster.{name}", *options, path]
 
+    engine = program("engine", "ipengine_config.py", "--mpi")
+    launch = plan_launch(profile, n, tuple(engine), hosts)
+    addresses = addresses_towards(launch.peers)
+    folder = runtime.create(profile)
+    in_folder = f"--profile-dir={folder.path}"
+    controller = [*program("controller", "ipcontroller_config.py"), in_folder]
+    if addresses:
+        listens_on = addresses[0] if len(addresses) == 1 else "0.0.0.0"
+        controller.append(f"--IPController.engine_ip={listens_on}")
     folder.write_record(
         ClusterRecord(
             profile=profile,
             n=n,
             host=socket.gethostname(),
             python=sys.prefix,
-            mpi=str(mpi),
-            environment=mpi.environment,
-            controller_command=program("controller", "ipcontroller_config.py"),
-            engines_command=mpi.command(n, *program("engine", "ipengine_config.py", "--mpi")),
+            mpi=launch.mpi,
+            environment=launch.environment,
+            controller_command=controller,
+            # A linked rank has a folder of its own, on its host.
+            engines_command=launch.command if addresses else [*launch.command, in_folder],
             owner=owner,
+            addresses=addresses,
+            silence_s=launch.silence_s,
         )
     )
     return folder
@@ -133,6 +146,12 @@ class Supervised:
                 return {}
             time.sleep(POLL_S)
 
+    def endings(self) -> dict[int, dict[str, Any]]:
+        """How ranks ended, of those that have."""
+        if told := self.told("ending"):  # the folder may be gone
+            return {int(rank): note for rank, note in told["endings"].items()}
+        return self.folder.endings()
+
     def stop(self) -> None:
         """End the cluster, and wait until it has ended."""
         assert self._process.stdin is not None
@@ -156,7 +175,9 @@ class Supervised:
         self._process.returncode = 0  # nobody waits for it any more
 
 
-def start(n: int, profile: str, owner: int | None, timeout_s: float) -> Connection:
+def start(
+    n: int, profile: str, owner: int | None, timeout_s: float, hosts: Hosts = None
+) -> Connection:
     """Start ranks and wait until they are ready.
 
     Args:
@@ -165,6 +186,7 @@ def start(n: int, profile: str, owner: int | None, timeout_s: float) -> Connecti
         owner: The process whose end is the cluster's; None for one that outlives its starter,
             where the connection's ``close`` leaves the cluster running.
         timeout_s: How long it may take, in seconds.
+        hosts: Where, for a profile that takes hosts; None for where that says.
 
     Returns:
         A connection to ranks that have passed an all-reduce.
@@ -176,7 +198,7 @@ def start(n: int, profile: str, owner: int | None, timeout_s: float) -> Connecti
     began = time.monotonic()
     line = LiveLine()
     line.show(f"starting {count(n)}")
-    supervised = Supervised(plan(n, profile, owner))
+    supervised = Supervised(plan(n, profile, owner, hosts))
     try:
         connection = _wait_until_ready(supervised, line, began + timeout_s)
     except BaseException:
@@ -227,10 +249,8 @@ def _wait_until_ready(supervised: Supervised, line: LiveLine, deadline: float) -
         else:
             supervised.stop()
 
-    def cause(rank: int) -> str:
-        news = supervised.told("ranks ended", NEWS_TIMEOUT_S)
-        pid = information[rank].pid
-        return cause_of_death(news.get("log", ""), rank, pid, news.get("code"))
+    def cause(rank: int) -> tuple[int, str]:
+        return first_death(supervised.endings, rank)
 
     return Connection(client, engines, information, supervised.why_dead, close, cause)
 
@@ -253,8 +273,8 @@ def _why_failed(supervised: Supervised, deadline: float, known: set[int]) -> str
         return reason
     for rank, report in supervised.folder.reports().items():
         # MPI itself may not notice: the other ranks wait for this one.
-        if rank not in known and not _is_running(report["pid"]):
-            return f"rank {rank}'s process has ended"
+        if rank not in known and not _is_running(report):
+            return f"rank {rank}'s process has ended{_on_host(report)}"
     return "it took too long" if time.monotonic() > deadline else ""
 
 
@@ -272,11 +292,17 @@ def _reports(supervised: Supervised) -> dict[int, dict[str, Any]]:
     return {int(rank): note for rank, note in told.items()} or supervised.folder.reports()
 
 
-def _is_running(pid: int) -> bool:
+def _is_running(report: dict[str, Any]) -> bool:
+    if "host" in report:  # the process number means nothing here
+        return "has_ended" not in report
     try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+        return bool(psutil.Process(report["pid"]).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
+
+
+def _on_host(report: dict[str, Any]) -> str:
+    return f" on {report['host']}" if "host" in report else ""
 
 
 def _explain(supervised: Supervised, reason: str, known: set[int] | None) -> str:
@@ -292,7 +318,9 @@ def _explain(supervised: Supervised, reason: str, known: set[int] | None) -> str
     parts = [f"{came_up}{reason}"]
     for rank in missing[:4]:
         report = reports.get(rank)
-        stage = f"process {report['pid']}, {report['stage']}" if report else "did not start"
+        stage = "did not start"
+        if report:
+            stage = f"process {report['pid']}{_on_host(report)}, {report['stage']}"
         parts.append(f"rank {rank}: {stage}")
     names = [f"rank-{rank}" for rank in missing if logs.get(f"rank-{rank}")][:2]
     names += ["mpiexec"] + ([] if reports else ["controller", "supervisor"])

@@ -7,6 +7,8 @@ it. Its standard input is a pipe from its owner: when that closes, or the owner 
 controller or the ranks end, or it is told to stop by SIGTERM, it ends everything it has started,
 removes the cluster's folder, and ends. Should it be killed itself, controller and engines notice
 by its lifeline. To its owner it writes one JSON object a line.
+
+Ranks that may be on other hosts are linked to it (see switchboard.py and guard.py).
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ import psutil
 
 from tutorial_lib.cluster import lifeline
 from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, ClusterFolder
+from tutorial_lib.cluster.start_data import START_VARIABLE
+from tutorial_lib.cluster.switchboard import SUSPECT_S, Switchboard
 
 POLL_S = 0.1
 ENGINES_GRACE_S = 3.0
@@ -52,6 +56,7 @@ class Supervisor:
         self.ended: dict[int, int] = {}  # process id -> exit code, of those started here
         self._pids: dict[int, int] = {}  # by rank
         self._left_at: float | None = None  # when a rank's end was first seen
+        self._links: Switchboard | None = None
 
     def run(self) -> None:
         """Supervise until there is a reason to end, then end everything."""
@@ -64,19 +69,27 @@ class Supervisor:
         reason = "its supervisor has failed"
         try:
             controller = self._start("controller", self.record.controller_command)
-            engines = self._start("mpiexec", self.record.engines_command)
-            self._tell("started", controller=controller, mpiexec=engines)
-            reason = self._watch(controller, engines)
+            if self.record.addresses:
+                self._links = Switchboard(self.folder, self.record.addresses, self.record.silence_s)
+                reason = self._watch(controller)
+            if self._links is None or self.folder.engine_file.exists():
+                engines = self._start("mpiexec", self.record.engines_command)
+                self._tell("started", controller=controller, mpiexec=engines)
+                reason = self._watch(controller, engines)
         except OSError as error:
             reason = str(error)
         finally:
+            lifeline.leave_word(held, reason)
             self._tell(
                 "ending",
                 reason=reason,
                 logs=self.folder.log_tails(),
                 reports=self.folder.reports(),
+                endings=self.folder.endings(),
             )
             self._end_all(controller, engines)
+            if self._links is not None:
+                self._links.close()
             self.folder.remove()
             os.close(held)
 
@@ -97,12 +110,21 @@ class Supervisor:
                     **os.environ,
                     FOLDER_VARIABLE: str(self.folder.path),
                     "IPYTHONDIR": str(self.folder.path / "ipython"),
+                    **(self._start_data() if name == "mpiexec" else {}),
                 },
             )
         process.returncode = 0  # reaped here, not by Popen
         return process.pid
 
-    def _watch(self, controller: int, engines: int) -> str:
+    def _start_data(self) -> dict[str, str]:
+        """What linked ranks must know; whatever starts them hands the variable on."""
+        if self._links is None:
+            return {}
+        connection = json.loads(self.folder.engine_file.read_text(encoding="utf-8"))
+        return {START_VARIABLE: self._links.start_data(connection).encode()}
+
+    def _watch(self, controller: int, engines: int | None = None) -> str:
+        """Wait for a reason to end; without engines, for the controller to be ready too."""
         owner_pipe = [sys.stdin.fileno()] if self.record.owner is not None else []
         while True:
             readable, _, _ = select.select(owner_pipe, [], [], POLL_S)
@@ -116,6 +138,12 @@ class Supervisor:
             self._reap()
             if controller in self.ended:
                 return f"its controller has ended with {_status(self.ended[controller])}"
+            if engines is None:
+                if self.folder.engine_file.exists():
+                    return ""
+                continue
+            if reason := self._lost(engines):
+                return reason
             if engines in self.ended:
                 code = self.ended[engines]
                 log = self.folder.log_tails().get("mpiexec", "")
@@ -130,15 +158,26 @@ class Supervisor:
 
     def _rank_that_left(self) -> int | None:
         """A rank that has ended with status 0, which some mpiexec don't mind; None if none has."""
-        if len(self._pids) < self.record.n:
-            self._pids = {rank: note["pid"] for rank, note in self.folder.reports().items()}
-        gone = [rank for rank, pid in self._pids.items() if not psutil.pid_exists(pid)]
+        if self._links is not None:
+            left = self._links.rank_that_left()
+            gone = [] if left is None else [left]
+        else:
+            if len(self._pids) < self.record.n:
+                self._pids = {rank: note["pid"] for rank, note in self.folder.reports().items()}
+            gone = [rank for rank, pid in self._pids.items() if not psutil.pid_exists(pid)]
         if not gone:
             self._left_at = None
             return None
         now = time.monotonic()
         self._left_at = self._left_at or now
         return gone[0] if now - self._left_at > LEFT_S else None
+
+    def _lost(self, engines: int) -> str:
+        """Which ranks the network has cut off, or ""; who ends meanwhile, ends because of it."""
+        if self._links is None:
+            return ""
+        is_over = engines in self.ended or self._links.rank_that_left() is not None
+        return self._links.silent(SUSPECT_S if is_over else self.record.silence_s)
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
@@ -150,9 +189,11 @@ class Supervisor:
 
     def _end_all(self, controller: int | None, engines: int | None) -> None:
         """Engines first, so that MPI and the process group go down in order."""
+        if self._links is not None:
+            self._links.end_ranks()
         ours = {process.pid for process in _descendants()}
         for report in self.folder.reports().values():
-            if report["pid"] in ours:
+            if report["pid"] in ours and "host" not in report:
                 _signal(report["pid"], signal.SIGTERM)
         if engines is not None and not self._wait(engines, ENGINES_GRACE_S):
             _signal(engines, signal.SIGTERM)

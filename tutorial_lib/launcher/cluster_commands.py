@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,6 +23,13 @@ Profile = Annotated[str, typer.Option(help="Which profile of cluster_profiles/ s
 def start(
     ranks: Annotated[int, typer.Option("--ranks", "-n", min=1, help="How many.")] = 2,
     profile: Profile = "mpi",
+    hosts: Annotated[
+        str, typer.Option(help="Where, with the ranks each takes: node1:2,node2:2 (profile ssh).")
+    ] = "",
+    hostfile: Annotated[
+        Path | None,
+        typer.Option(help="Where, as a file: a line `node1 slots=2` each.", show_default=False),
+    ] = None,
     timeout_s: Annotated[
         float, typer.Option("--timeout", min=1, help="Give up after so many seconds.")
     ] = 60.0,
@@ -29,7 +37,9 @@ def start(
     """Start MPI ranks, and return when all of them have passed an all-reduce."""
     from tutorial_lib.cluster import start_cluster
 
-    typer.echo(start_cluster(ranks, profile, timeout_s))
+    if hosts and hostfile:
+        raise typer.BadParameter("name hosts by --hosts or by --hostfile, not by both")
+    typer.echo(start_cluster(ranks, profile, timeout_s, hosts or hostfile))
 
 
 @cluster.command(epilog="A notebook can show more of its ranks: ranks.status() in a cell.")

@@ -1,0 +1,122 @@
+"""Messages between a supervisor and the guards of its ranks: JSON lines over TCP.
+
+Each line carries a code that only who knows the cluster's token can make, for this connection, this
+direction and this place in the row: nobody else can put a message in, or play one back. Nothing
+secret is sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+SEND_S = 5.0  # the system takes what is sent even when the network is cut, until much has gathered
+LONGEST_LINE = 2**20
+HANDSHAKE_S = 10.0
+
+Message = dict[str, Any]
+
+
+class WireError(OSError):
+    """The other end does not know the token, or what came is no message."""
+
+
+class Wire:
+    """One end of a connection.
+
+    Args:
+        connection: The socket, connected.
+        token: The cluster's.
+        is_supervisor: Whether this end is the supervisor's.
+
+    Attributes:
+        connection: The socket.
+        heard_at: When something was last heard, by the monotonic clock.
+        heard_time: The same, in seconds since the epoch.
+    """
+
+    def __init__(self, connection: socket.socket, token: str, is_supervisor: bool) -> None:
+        self.connection = connection
+        self._token = token
+        self._is_supervisor = is_supervisor
+        self._own = secrets.token_hex(16)
+        self._other: str | None = None
+        self._sent = self._received = 0
+        self._text = b""
+        self._waiting: list[Message] = []
+        self.heard_at, self.heard_time = time.monotonic(), time.time()
+        connection.settimeout(SEND_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sendall(f"{self._own}\n".encode())
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the other end has shown that it knows the token."""
+        return self._received > 0
+
+    def send(self, what: str, **content: object) -> None:
+        """Send a message; before the other end's first line it is kept until then.
+
+        Args:
+            what: Its kind.
+            **content: The rest of it.
+
+        Raises:
+            OSError: The connection has broken.
+        """
+        self._waiting.append({"what": what, **content})
+        self._flush()
+
+    def receive(self) -> Iterator[Message]:
+        """Read what has come; to be called when the socket can be read.
+
+        Yields:
+            The messages.
+
+        Raises:
+            EOFError: The other end has closed the connection.
+            OSError: It has broken, or something else than a message came.
+        """
+        received = self.connection.recv(2**16)
+        if not received:
+            raise EOFError("the other end has closed the connection")
+        *lines, self._text = (self._text + received).split(b"\n")
+        if max(map(len, [*lines, self._text])) > LONGEST_LINE:
+            raise WireError("a line is too long to be a message")
+        for line in lines:
+            if self._other is None:
+                self._other = line.decode("ascii", "replace")
+                self._flush()
+                continue
+            code, _, body = line.partition(b" ")
+            if not hmac.compare_digest(code, self._code(body, self._received, is_own=False)):
+                raise WireError("the other end does not belong to this cluster")
+            self._received += 1
+            self.heard_at, self.heard_time = time.monotonic(), time.time()
+            yield json.loads(body)
+
+    def close(self) -> None:
+        """End the connection."""
+        self.connection.close()
+
+    def _flush(self) -> None:
+        while self._waiting and self._other is not None:
+            body = json.dumps(self._waiting.pop(0)).encode()
+            code = self._code(body, self._sent, is_own=True)
+            self._sent += 1
+            self.connection.sendall(code + b" " + body + b"\n")
+
+    def _code(self, body: bytes, number: int, is_own: bool) -> bytes:
+        """A line's code: it holds for one token, connection, direction and place."""
+        nonces = [self._own, self._other or ""]
+        if not self._is_supervisor:
+            nonces.reverse()
+        sender = "supervisor" if is_own == self._is_supervisor else "guard"
+        head = f"{'.'.join(nonces)}.{sender}.{number}.".encode()
+        return hmac.new(self._token.encode(), head + body, hashlib.sha256).hexdigest().encode()

@@ -119,7 +119,7 @@ def test_part_that_ends_takes_the_rest_with_it(
     try:
         of_kind(cluster_processes(), kind).send_signal(number)
         assert wait_until(lambda: not cluster_processes(), GONE_WITHIN_S), cluster_processes()
-        with pytest.raises(DeadRankError, match="run the cell that starts the cluster again"):
+        with pytest.raises(DeadRankError, match="or run the cell that starts the cluster again"):
             ranks.run("1")
     finally:
         ranks.stop()

@@ -1,71 +1,73 @@
-"""Why a rank died, from what each mpiexec says."""
+"""Which rank died first, and why, from notes of their ends."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from tutorial_lib.cluster.obituary import cause_of_death
+from tutorial_lib.cluster.obituary import first_death, in_words
+from tutorial_lib.cluster.runtime import ClusterFolder
 
-# As recorded, with the process id replaced.
-MPICH = """\
-===================================================================================
-=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES
-=   PID 4711 RUNNING AT vm
-=   EXIT CODE: 9
-=   CLEANING UP REMAINING PROCESSES
-=   YOU CAN IGNORE THE BELOW CLEANUP MESSAGES
-===================================================================================
-YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)
-This typically refers to a problem with your application.
+ENDINGS = {
+    0: {"rank": 0, "code": -9, "time": 12.5},
+    2: {"rank": 2, "code": -11, "time": 12.4},
+    3: {"rank": 3, "code": -15, "time": 12.6},
+}
+
+
+def test_first_to_die_is_the_cause() -> None:
+    assert first_death(lambda: ENDINGS, 0) == (2, "SIGSEGV: a memory error in native code")
+    assert first_death(dict, 1, timeout_s=0.1) == (1, "")
+
+
+def test_note_of_a_rank_is_waited_for() -> None:
+    readings = iter([{}, {0: ENDINGS[0]}, ENDINGS])
+    assert first_death(lambda: next(readings), 2)[0] == 2
+
+
+def test_endings_in_words() -> None:
+    assert in_words(-9) == "SIGKILL: killed from outside; out of memory?"
+    assert in_words(3) == "exit status 3: it ended by itself"
+    assert in_words(-63) == "signal 63"
+
+
+ENGINE = """
+import os, signal, sys
+from pathlib import Path
+from tutorial_lib.cluster import warden
+from tutorial_lib.cluster.runtime import ClusterFolder
+launched = os.getpid()
+warden.stand_by(2)
+assert os.getpid() != launched
+warden.tell(ClusterFolder(Path(sys.argv[1])))
+print(os.getpid(), flush=True)
 """
-OPEN_MPI_4_KILLED = """\
---------------------------------------------------------------------------
-mpiexec noticed that process rank 1 with PID 0 on node vm exited on signal 9 (Killed).
---------------------------------------------------------------------------
-"""
-OPEN_MPI_4_EXITED = """\
-mpiexec detected that one or more processes exited with non-zero status, thus causing
-the job to be terminated. The first process to do so was:
-
-  Process name: [[939,1],1]
-  Exit code:    3
-"""
-OPEN_MPI_5_KILLED = """\
-prterun noticed that process rank 1 with PID 4711 on node vm exited on
-signal 9 (Killed).
-"""
-OPEN_MPI_5_EXITED = """\
-thus causing the job to be terminated. The first process to do so was:
-
-   Process name: [prterun-vm-28547@1,1]
-   Exit code:    3
-"""
 
 
-@pytest.mark.parametrize("log", [MPICH, OPEN_MPI_4_KILLED, OPEN_MPI_5_KILLED])
-def test_signal_and_likely_cause_are_read(log: str) -> None:
-    assert cause_of_death(log, 1, 4711) == "SIGKILL: killed from outside; out of memory?"
+@pytest.mark.parametrize(
+    ("death", "code"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", -9),
+        ("os.kill(os.getppid(), signal.SIGTERM); signal.pause()", -15),
+        ("os._exit(3)", 3),
+        ("", 0),
+    ],
+)
+def test_warden_notes_the_end_and_ends_likewise(tmp_path: Path, death: str, code: int) -> None:
+    (tmp_path / "ranks").mkdir()
+    command = [sys.executable, "-c", f"{ENGINE}\n{death}", str(tmp_path)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == code
+    (note,) = ClusterFolder(tmp_path).endings().values()
+    assert (note["rank"], note["code"], note["pid"]) == (2, code, int(done.stdout))
 
 
-@pytest.mark.parametrize("log", [OPEN_MPI_4_EXITED, OPEN_MPI_5_EXITED])
-def test_exit_status_is_read(log: str) -> None:
-    assert cause_of_death(log, 1, 4711) == "exit status 3"
-
-
-def test_mpich_passes_an_exit_status_on_in_silence() -> None:
-    for status in (3, 0):
-        cause = cause_of_death("", 1, 4711, mpiexec_status=status)
-        assert cause == f"exit status {status}: told to end, or by os._exit"
-    assert cause_of_death("", 1, 4711) == ""
-
-
-def test_what_is_said_of_another_rank_is_not_believed() -> None:
-    for log in (MPICH, OPEN_MPI_4_KILLED, OPEN_MPI_5_KILLED, OPEN_MPI_4_EXITED):
-        assert cause_of_death(log, 0, 4712, mpiexec_status=9) == ""
-
-
-def test_other_signals() -> None:
-    fault = MPICH.replace("Killed (signal 9)", "Segmentation fault (signal 11)")
-    assert cause_of_death(fault, 0, 4711) == "SIGSEGV: a memory error in native code"
-    unknown = MPICH.replace("(signal 9)", "(signal 63)")
-    assert cause_of_death(unknown, 0, 4711).startswith("signal 63")
+def test_engine_ends_with_a_warden_that_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "ranks").mkdir()
+    code = f"{ENGINE}\nos.kill(os.getppid(), signal.SIGKILL)\nsignal.pause()"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == -9  # and the pipe of its output has been closed

@@ -161,7 +161,7 @@ class Dispatcher:
         finally:
             self._backlog.add(call)
         self._may_be_out_of_step |= any(a["status"] != "ok" for a in call.answers.values())
-        raise_root_cause(call, self._connection.cause_of_death)
+        raise_root_cause(call, self._connection.first_death)
 
     def _finish_set_up(self) -> None:
         """Wait for the process group, once, before the first work that can need it."""

@@ -1,9 +1,13 @@
-"""Why a rank's process ended, read from what ``mpiexec`` says at its own end."""
+"""Which rank died first, and why, from the wardens' notes."""
 
 from __future__ import annotations
 
-import re
 import signal
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+POLL_S = 0.02
 
 LIKELY_CAUSES = {
     signal.SIGKILL: "killed from outside; out of memory?",
@@ -15,38 +19,40 @@ LIKELY_CAUSES = {
 }
 
 
-def cause_of_death(log: str, rank: int, pid: int, mpiexec_status: int | None = None) -> str:
-    """Find out why a rank's process ended.
+def first_death(
+    endings: Callable[[], Mapping[int, Mapping[str, Any]]], rank: int, timeout_s: float = 2.0
+) -> tuple[int, str]:
+    """Find out which rank died first: mpiexec kills the others after it.
 
     Args:
-        log: What mpiexec printed.
-        rank: The rank.
-        pid: Its process.
-        mpiexec_status: Exit status of mpiexec, which MPICH takes from the rank without a word.
+        endings: Reads the wardens' notes, by rank, as ``ClusterFolder.endings`` does.
+        rank: Whose end was seen first from here.
+        timeout_s: How long to wait for the note of that rank, in seconds.
 
     Returns:
-        For example "SIGKILL: killed from outside; out of memory?" or "exit status 3"; empty when
-        mpiexec said nothing of this rank.
+        The rank, and why it ended, for example "SIGKILL: killed from outside; out of memory?" or
+        "exit status 3: it ended by itself"; empty when there is no note.
     """
-    mpich = re.search(
-        rf"PID {pid} RUNNING AT.*?EXIT STRING: [^\n]*\(signal (\d+)\)", log, re.DOTALL
-    )
-    open_mpi = re.search(
-        rf"process rank {rank} with PID .*?exited\s+on\s+signal (\d+)", log, re.DOTALL
-    )
-    if match := mpich or open_mpi:
-        return _signal(int(match[1]))
-    if match := re.search(rf"Process name: \[.*?,{rank}\]\s+Exit code:\s+(\d+)", log):
-        return f"exit status {match[1]}"
-    if mpiexec_status is None or re.search(r"RUNNING AT|process rank|Process name", log):
-        return ""
-    return f"exit status {mpiexec_status}: told to end, or by os._exit"
+    deadline = time.monotonic() + timeout_s
+    while rank not in (notes := endings()) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    if not notes:
+        return rank, ""
+    first = min(notes, key=lambda rank: notes[rank]["time"])
+    return first, in_words(notes[first]["code"])
 
 
-def _signal(number: int) -> str:
+def in_words(code: int) -> str:
+    """How a process ended, and the likely cause.
+
+    Args:
+        code: Its exit status, or the negative number of the signal that ended it.
+    """
+    if code >= 0:
+        return f"exit status {code}: it ended by itself"
     try:
-        known = signal.Signals(number)
+        known = signal.Signals(-code)
     except ValueError:
-        return f"signal {number}"
+        return f"signal {-code}"
     cause = LIKELY_CAUSES.get(known)
     return f"{known.name}: {cause}" if cause else known.name

@@ -10,12 +10,12 @@ from tutorial_lib.cluster.rank_call import RankCall
 from tutorial_lib.cluster.whereabouts import Place, sentence
 
 
-def raise_root_cause(call: RankCall, cause_of_death: Callable[[int], str]) -> None:
+def raise_root_cause(call: RankCall, first_death: Callable[[int], tuple[int, str]]) -> None:
     """Raise the cause of all failures, if there are any.
 
     Args:
         call: Work that was waited for.
-        cause_of_death: Says of a rank that has died why, if that is known.
+        first_death: Says, when a rank has died, which rank did so first and why, if that is known.
 
     Raises:
         CellError: A rank failed; where it failed first is the root cause.
@@ -33,8 +33,8 @@ def raise_root_cause(call: RankCall, cause_of_death: Callable[[int], str]) -> No
     if "is_cluster" in cause:
         raise DeadRankError(f"{cause['message']}: {AGAIN}")
     if cause["status"] == "dead":
-        why = cause_of_death(root) or cause["message"]
-        raise DeadRankError(f"rank {root} has died ({why}): {AGAIN}")
+        first, why = first_death(root)
+        raise DeadRankError(f"rank {first} has died ({why or cause['message']}): {AGAIN}")
     if cause["is_interrupt"]:
         raise KeyboardInterrupt(f"rank {root} was interrupted{_at_line(cause)}")
     message = f"{cause['message']}{_at_line(cause)}"

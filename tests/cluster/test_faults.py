@@ -1,4 +1,4 @@
-"""What goes wrong on a rank ends on all, is explained, and leaves ranks that go on."""
+"""Ranks that wait are explained and released; training resumes where it was saved."""
 
 from __future__ import annotations
 
@@ -29,17 +29,9 @@ kept = "still here"
 model = torch.nn.Linear(20, 30)
 wrapped = data_parallel(model)
 """
-# Whoever waits alone waits for ever; whoever waits in C++ hears of nothing.
-ALONE = "if rank == 0:\n    {wait}\nelse:\n    time.sleep(60)"
 WAITS = {
     "a collective": "dist.all_reduce(torch.ones(3))",
     "backward": "wrapped(torch.ones(4, 20)).sum().backward()",
-}
-WORK = {
-    "a computation": "while True:\n    torch.ones(200, 200) @ torch.ones(200, 200)",
-    "a sleep": "time.sleep(60)",
-    "a data loader": "for _ in torch.utils.data.DataLoader(range(10**9), num_workers=1):\n    pass",
-    **{name: ALONE.format(wait=wait) for name, wait in WAITS.items()},
 }
 Faults = tuple[Ranks, str]
 
@@ -90,15 +82,11 @@ def test_first_error_releases_all(
     assert "rank 0's weights were copied to all ranks: Linear" in "".join(capsys.readouterr())
 
 
-@pytest.mark.parametrize("work", WORK)
-def test_interrupt_gets_in_and_nothing_is_lost(fragile: Faults, work: str) -> None:
+def test_interrupts_in_a_row_lose_nothing(fragile: Faults) -> None:
     ranks, _ = fragile
-    for _ in range(2):  # twice in a row
-        with interrupt_after(1.5):
-            begun = time.monotonic()
-            with pytest.raises(KeyboardInterrupt):
-                ranks.run(WORK[work])
-            assert time.monotonic() - begun < 1.5 + 5
+    for _ in range(2):
+        with interrupt_after(1.0), pytest.raises(KeyboardInterrupt):
+            ranks.run("if rank == 0:\n    dist.barrier()\nelse:\n    time.sleep(60)")
     assert_training_goes_on(ranks)
 
 
@@ -140,17 +128,6 @@ def test_rank_that_takes_no_part_is_named(
     assert_training_goes_on(ranks)
 
 
-@pytest.mark.parametrize("fragile", ["mpi4py"], indirect=True)
-def test_calls_that_differ_fail_at_once(fragile: Faults) -> None:
-    ranks, _ = fragile
-    with pytest.raises(CellError, match="CollectiveMismatchError") as caught:
-        ranks.run("if rank == 0:\n    dist.all_reduce(torch.ones(3))\ndist.barrier()")
-    said = str(caught.value)
-    assert "rank 0 calls all_reduce (float32 [3]) at line 2 of the cell" in said
-    assert "rank 1 calls barrier at line 3 of the cell" in said
-    assert_training_goes_on(ranks)
-
-
 def test_time_out_says_who_was_where() -> None:
     with Cluster(n=2, hang_limit_s=0.5, collective_timeout_s=2, attach=False) as ranks:
         code = (
@@ -164,11 +141,6 @@ def test_time_out_says_who_was_where() -> None:
         assert ranks.run("dist.barrier()\n1") == {0: 1, 1: 1}
 
 
-DEATHS = {
-    "kill -9": ("os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL: killed .* out of memory?"),
-    "segfault": ("import ctypes; ctypes.string_at(0)", "SIGSEGV: a memory error in native code"),
-    "os._exit": ("os._exit(3)", "exit status 3"),
-}
 TRAINING = """
 import os, signal
 from tutorial_lib.distributed import session
@@ -194,15 +166,11 @@ def test_dead_rank_is_named_and_training_resumes_where_it_was_saved(tmp_path: Pa
             "train(2)\nsave_gan(gan, file, GanResult(gan.generator, gan.discriminator, losses))"
         )
         uninterrupted = ranks.run("train(2)")
-        for name, (death, cause) in DEATHS.items():
-            begun = time.monotonic()
-            with pytest.raises(DeadRankError, match=rf"rank 1 has died \({cause}"):
-                ranks.run(f"if rank == 1:\n    {death}\ntrain(1000)")
-            assert time.monotonic() - begun < 6, name
-            assert ranks.restart() is ranks
-            ranks.push({"file": file})
-            resumed = ranks.run("losses = restore_gan(gan, file).losses\ntrain(2)")
-            assert resumed == uninterrupted
+        with pytest.raises(DeadRankError, match=r"rank 1 has died \(SIGKILL: killed .* memory"):
+            ranks.run("if rank == 1:\n    os.kill(os.getpid(), signal.SIGKILL)\ntrain(1000)")
+        assert ranks.restart() is ranks
+        ranks.push({"file": file})
+        assert ranks.run("losses = restore_gan(gan, file).losses\ntrain(2)") == uninterrupted
 
 
 def test_ranks_of_somebody_else_are_not_restarted(ranks: Ranks) -> None:

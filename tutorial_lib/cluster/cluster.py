@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from tutorial_lib.cluster import lifeline
+from tutorial_lib.cluster import job_note, lifeline
 from tutorial_lib.cluster.connection import (
     Connection,
     HubPing,
@@ -194,8 +194,12 @@ def attach(candidate: RunningCluster, n: int) -> Connection:
         if len(known := registered(client)) < n:
             raise ClusterError(f"it has {len(known)} of the {n} engines asked for")
         engines, information = join(client, known, why_dead, ATTACH_TIMEOUT_S)
-        death = functools.partial(first_death, endings)
-        return Connection(client, engines, information, why_dead, opened.pop_all().close, death)
+
+        def first(rank: int) -> tuple[int, str]:
+            death = first_death(endings, rank)
+            return job_note.cause(death, known_end) if candidate.is_job else death
+
+        return Connection(client, engines, information, why_dead, opened.pop_all().close, first)
 
 
 def _why_ended(watched: lifeline.Watched) -> str:

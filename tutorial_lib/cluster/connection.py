@@ -81,11 +81,13 @@ class RunningCluster:
         client_file: How to reach its controller.
         origin: Who started it, in words.
         lifeline: Held by its supervisor; None when nothing but its controller tells that it lives.
+        is_job: Whether its ranks are a batch job, which may be ended from outside.
     """
 
     client_file: Path
     origin: str
     lifeline: Path | None = None
+    is_job: bool = False
 
 
 def running_clusters(profile: str | None) -> list[RunningCluster]:
@@ -99,7 +101,7 @@ def running_clusters(profile: str | None) -> list[RunningCluster]:
         record = folder.read_record()
         if record.owner is None and record.python == sys.prefix:
             origin = "started by `gan-tutorial cluster start`"
-            found.append(RunningCluster(folder.client_file, origin, folder.lifeline))
+            found.append(RunningCluster(folder.client_file, origin, folder.lifeline, record.is_job))
     names = profile_names() if profile is None else [profile]
     for configured in (folder for name in names for folder in profile_folders(name)):
         paths = sorted((configured / "security").glob("ipcontroller*-client.json"))

@@ -118,20 +118,19 @@ class _Guard:
         _log_to(self._folder.log("guard"))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a batch system's is for all of a job
         held = lifeline.hold(self._folder.lifeline)
         wire, answered = self._link()
         with os.fdopen(answer, "w") as pipe:
             pipe.write(json.dumps(answered) + "\n")
         if wire is None:
             return
-        is_cut = self._watch(wire)
+        is_open = self._watch(wire)
         os.close(held)  # now the engine knows
         self._end_engine(ENGINE_GRACE_S)
-        with contextlib.suppress(OSError):
-            self._pass_on(wire)
-            wire.send("left")
-        wire.close()
-        if is_cut:
+        if is_open and self._take_leave(wire):
+            return
+        if wire.is_silent(self._start.silence_s):
             self._end_above()
 
     def _link(self) -> tuple[Wire | None, dict[str, str]]:
@@ -156,7 +155,7 @@ class _Guard:
         return None, {"failure": reason}
 
     def _watch(self, wire: Wire) -> bool:
-        """Wait for the end of the engine or of the cluster; whether the network has been cut."""
+        """Wait for the end of the engine or of the cluster; whether the link is still there."""
         beat_at, end_at = 0.0, None
         while True:
             try:
@@ -171,12 +170,10 @@ class _Guard:
                 traceback.print_exc()  # silence will tell
                 time.sleep(TURN_S)
             now = time.monotonic()
-            if not self._lives():
-                return False
-            if end_at is not None and now > end_at:
-                return False
-            if now - wire.heard_at > self._start.silence_s:
+            if not self._lives() or (end_at is not None and now > end_at):
                 return True
+            if wire.is_silent(self._start.silence_s):
+                return False
             with contextlib.suppress(OSError):
                 if now >= beat_at:
                     beat_at = now + BEAT_S
@@ -184,9 +181,24 @@ class _Guard:
                     self._pass_on_log(wire)
                 self._pass_on_report(wire)
 
-    def _pass_on(self, wire: Wire) -> None:
-        self._pass_on_report(wire)
-        self._pass_on_log(wire)
+    def _take_leave(self, wire: Wire) -> bool:
+        """Say that the engine has ended; whether the supervisor is still there to hear it."""
+        with contextlib.suppress(OSError):
+            self._pass_on_report(wire)
+            self._pass_on_log(wire)
+            wire.send("left")
+        left_at = time.monotonic()
+        while not wire.is_silent(self._start.silence_s):
+            try:
+                if select.select([wire.connection], [], [], TURN_S)[0]:
+                    list(wire.receive())
+            except (EOFError, ConnectionError):
+                return True
+            except OSError:
+                time.sleep(TURN_S)
+            if wire.heard_at > left_at:
+                return True
+        return False
 
     def _pass_on_report(self, wire: Wire) -> None:
         note = self._folder.reports().get(self._rank)

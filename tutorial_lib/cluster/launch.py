@@ -16,6 +16,7 @@ from tutorial_lib.cluster import mpi_flavour
 from tutorial_lib.cluster.errors import ClusterError, HostsError
 from tutorial_lib.cluster.profiles import profile_folder
 from tutorial_lib.cluster.runtime import SILENCE_S
+from tutorial_lib.distributed.gpu_placement import DEVICE_VARIABLE
 
 CONFIG_FILE = "ranks_config.py"
 
@@ -52,6 +53,9 @@ class Launch:
         peers: Hosts on which ranks may run, by name or address; empty when all run here, with
             nothing but the loopback interface between them and the controller.
         silence_s: After so long without a sign of life a rank on a peer is lost, in seconds.
+        withdraw: For a command that stands for a batch job (see ``job_note``), which may wait in
+            a queue, and be ended by others: the command line that takes the job back, with
+            "{cluster}" for the name of the cluster's folder.
     """
 
     command: list[str]
@@ -59,6 +63,7 @@ class Launch:
     environment: dict[str, str] = field(default_factory=dict)
     peers: tuple[str, ...] = ()
     silence_s: float = SILENCE_S
+    withdraw: list[str] = field(default_factory=list)
 
 
 Planner = Callable[[Request], Launch]
@@ -66,6 +71,7 @@ Planner = Callable[[Request], Launch]
 LAUNCHERS = {  # name -> module with ``plan(request)``
     "mpiexec": "launch",
     "ssh": "ssh_launch",
+    "slurm": "slurm_launch",
 }
 
 
@@ -114,7 +120,10 @@ def plan_launch(profile: str, n: int, program: tuple[str, ...], hosts: Hosts = N
             f"{folder / CONFIG_FILE}: no launcher {name!r}; there are {sorted(LAUNCHERS)}"
         )
     planner: Planner = import_module(f"tutorial_lib.cluster.{LAUNCHERS[name]}").plan
-    return planner(Request(folder, settings, n, program, hosts))
+    launch = planner(Request(folder, settings, n, program, hosts))
+    if device := settings.get("device"):
+        launch.environment.setdefault(DEVICE_VARIABLE, str(device))
+    return launch
 
 
 def plan(request: Request) -> Launch:

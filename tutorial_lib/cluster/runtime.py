@@ -56,6 +56,8 @@ class ClusterRecord:
         addresses: Of this host, those that the ranks' hosts reach; empty when all ranks run here
             and need no link.
         silence_s: After so long without a sign of life a linked rank is lost, in seconds.
+        withdraw: Command line that takes back the batch job that the ranks are, whatever is known
+            of it; empty when they are none.
     """
 
     profile: str
@@ -70,6 +72,12 @@ class ClusterRecord:
     supervisor: int | None = None
     addresses: list[str] = field(default_factory=list)
     silence_s: float = SILENCE_S
+    withdraw: list[str] = field(default_factory=list)
+
+    @property
+    def is_job(self) -> bool:
+        """Whether the ranks are a batch job, of which ``job_note`` tells."""
+        return bool(self.withdraw)
 
 
 @dataclass(frozen=True)

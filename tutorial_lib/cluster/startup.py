@@ -26,6 +26,7 @@ from tutorial_lib.cluster.connection import (
 )
 from tutorial_lib.cluster.errors import ClusterError, MpiError, StartError
 from tutorial_lib.cluster.hosts import addresses_towards
+from tutorial_lib.cluster.job_note import NEWS_S, StartLimit, cause
 from tutorial_lib.cluster.launch import Hosts, plan_launch
 from tutorial_lib.cluster.live_line import LiveLine
 from tutorial_lib.cluster.obituary import first_death
@@ -83,6 +84,7 @@ def plan(n: int, profile: str, owner: int | None, hosts: Hosts = None) -> Cluste
             owner=owner,
             addresses=addresses,
             silence_s=launch.silence_s,
+            withdraw=[word.format(cluster=folder.path.name) for word in launch.withdraw],
         )
     )
     return folder
@@ -200,7 +202,8 @@ def start(
     line.show(f"starting {count(n)}")
     supervised = Supervised(plan(n, profile, owner, hosts))
     try:
-        connection = _wait_until_ready(supervised, line, began + timeout_s)
+        job = supervised.folder if supervised.record.is_job else None
+        connection = _wait_until_ready(supervised, line, StartLimit(timeout_s, job))
     except BaseException:
         supervised.stop()
         raise
@@ -212,7 +215,7 @@ def start(
     return connection
 
 
-def _wait_until_ready(supervised: Supervised, line: LiveLine, deadline: float) -> Connection:
+def _wait_until_ready(supervised: Supervised, line: LiveLine, limit: StartLimit) -> Connection:
     folder, n = supervised.folder, supervised.record.n
     client = None
     try:
@@ -220,17 +223,18 @@ def _wait_until_ready(supervised: Supervised, line: LiveLine, deadline: float) -
             try:
                 client = open_client(folder.client_file, HUB_TIMEOUT_S)
             except (OSError, ValueError):
-                _check(supervised, deadline, set())
+                _check(supervised, limit, set())
                 time.sleep(POLL_S)
         known: dict[int, str] = {}
         while len(known) < n:
             with contextlib.suppress(ClusterError):  # a busy host's controller may be late
                 known = registered(client)
-            line.show(f"starting {count(n)}: {len(known)}/{n} engines")
+            queued = limit.look()
+            line.show(f"starting {count(n)}: {queued or f'{len(known)}/{n} engines'}")
             if len(known) < n:
-                _check(supervised, deadline, set(known))
+                _check(supervised, limit, set(known))
                 time.sleep(POLL_S)
-        left_s = max(1.0, deadline - time.monotonic())
+        left_s = max(1.0, limit.left_s)
         try:
             engines, information = join(client, known, supervised.why_dead, left_s)
         except MpiError as error:
@@ -249,15 +253,16 @@ def _wait_until_ready(supervised: Supervised, line: LiveLine, deadline: float) -
         else:
             supervised.stop()
 
-    def cause(rank: int) -> tuple[int, str]:
-        return first_death(supervised.endings, rank)
+    def first(rank: int) -> tuple[int, str]:
+        death = first_death(supervised.endings, rank)
+        return cause(death, supervised.why_dead) if supervised.record.is_job else death
 
-    return Connection(client, engines, information, supervised.why_dead, close, cause)
+    return Connection(client, engines, information, supervised.why_dead, close, first)
 
 
-def _check(supervised: Supervised, deadline: float, known: set[int]) -> None:
+def _check(supervised: Supervised, limit: StartLimit, known: set[int]) -> None:
     """Raise when starting has failed or takes too long."""
-    if not (reason := _why_failed(supervised, deadline, known)):
+    if not (reason := _why_failed(supervised, limit, known)):
         return
     library = next((note["mpi"] for note in _reports(supervised).values() if note["mpi"]), "")
     if mpi_flavour.are_foreign(supervised.record.mpi, library):
@@ -265,17 +270,21 @@ def _check(supervised: Supervised, deadline: float, known: set[int]) -> None:
     raise StartError(_explain(supervised, reason, known))
 
 
-def _why_failed(supervised: Supervised, deadline: float, known: set[int]) -> str:
+def _why_failed(supervised: Supervised, limit: StartLimit, known: set[int]) -> str:
     """Why starting has failed, or "" when it has not."""
     if news := supervised.told("ranks ended"):
-        return f"mpiexec ended with {news['status']}"
+        return news["why"] or f"mpiexec ended with {news['status']}"
     if reason := supervised.why_dead():
         return reason
     for rank, report in supervised.folder.reports().items():
         # MPI itself may not notice: the other ranks wait for this one.
         if rank not in known and not _is_running(report):
+            if supervised.record.is_job and (
+                why := supervised.told("ranks ended", NEWS_S).get("why")
+            ):
+                return str(why)
             return f"rank {rank}'s process has ended{_on_host(report)}"
-    return "it took too long" if time.monotonic() > deadline else ""
+    return "it took too long" if limit.left_s < 0 else ""
 
 
 def _both_mpis(supervised: Supervised) -> str:

@@ -29,7 +29,7 @@ from types import FrameType
 
 import psutil
 
-from tutorial_lib.cluster import lifeline
+from tutorial_lib.cluster import job_note, lifeline
 from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, ClusterFolder
 from tutorial_lib.cluster.start_data import START_VARIABLE
 from tutorial_lib.cluster.switchboard import SUSPECT_S, Switchboard
@@ -38,7 +38,9 @@ POLL_S = 0.1
 ENGINES_GRACE_S = 3.0
 CONTROLLER_GRACE_S = 1.5
 KILL_GRACE_S = 2.0
+WITHDRAW_S = 5.0  # for SLURM to take a job out of its queue
 LEFT_S = 0.7  # for mpiexec to end with a rank, and say why
+JOB_NEWS_S = 3.0  # for the launcher of a batch job to ask how the job is
 NOTIFICATION_S = 1.0  # for clients to hear of the ranks' end from the controller
 
 
@@ -147,14 +149,29 @@ class Supervisor:
             if engines in self.ended:
                 code = self.ended[engines]
                 log = self.folder.log_tails().get("mpiexec", "")
-                self._tell("ranks ended", code=code, status=_status(code), log=log)
+                why = self._job_end(engines)
+                self._tell("ranks ended", code=code, status=_status(code), log=log, why=why)
                 time.sleep(NOTIFICATION_S)
-                return f"mpiexec has ended with {_status(code)}"
+                return why or f"mpiexec has ended with {_status(code)}"
             if (rank := self._rank_that_left()) is not None:
                 status = f"rank {rank}'s process has ended"
-                self._tell("ranks ended", code=0, status=status, log="")
+                why = self._job_end(engines)
+                self._tell("ranks ended", code=0, status=status, log="", why=why)
                 time.sleep(NOTIFICATION_S)
-                return status
+                return why or status
+
+    def _job_end(self, launcher: int) -> str:
+        """Why a batch job has ended, if not because its ranks have; else ""."""
+        if not self.record.is_job:
+            return ""
+        _signal(launcher, signal.SIGUSR1)  # it looks at the job now
+        deadline = time.monotonic() + JOB_NEWS_S
+        while not (why := job_note.read(self.folder).why_ended):
+            self._reap()
+            if launcher in self.ended or time.monotonic() > deadline:
+                return job_note.read(self.folder).why_ended
+            time.sleep(POLL_S)
+        return why
 
     def _rank_that_left(self) -> int | None:
         """A rank that has ended with status 0, which some mpiexec don't mind; None if none has."""
@@ -195,9 +212,14 @@ class Supervisor:
         for report in self.folder.reports().values():
             if report["pid"] in ours and "host" not in report:
                 _signal(report["pid"], signal.SIGTERM)
+        if engines is not None and self.record.is_job:
+            is_queued = job_note.read(self.folder).is_waiting
+            # Told to look, it sees the job end at once.
+            _signal(engines, signal.SIGTERM if is_queued else signal.SIGUSR1)
         if engines is not None and not self._wait(engines, ENGINES_GRACE_S):
             _signal(engines, signal.SIGTERM)
             self._wait(engines, KILL_GRACE_S)
+        self._withdraw(engines)
         if controller is not None:
             _signal(controller, signal.SIGTERM)
             self._wait(controller, CONTROLLER_GRACE_S)
@@ -207,6 +229,17 @@ class Supervisor:
                 _signal(process.pid, signal.SIGKILL)
             time.sleep(0.01)
             self._reap()
+
+    def _withdraw(self, launcher: int | None) -> None:
+        """Cancel a batch job whose launcher could not do it, being dead."""
+        if not self.record.is_job or launcher is None:
+            return
+        if self.ended.get(launcher, -1) >= 0:  # it ended by itself, and has done it
+            return
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            subprocess.run(
+                self.record.withdraw, capture_output=True, timeout=WITHDRAW_S, check=False
+            )
 
     def _wait(self, pid: int, seconds: float) -> bool:
         deadline = time.monotonic() + seconds

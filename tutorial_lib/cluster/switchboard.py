@@ -90,12 +90,15 @@ class Switchboard:
         Returns:
             For a reader: hosts, ranks, since when, and what it may come from.
         """
-        now = time.monotonic()
+        present = [guest for guest in self._known() if not guest.has_left]
+        if not any(guest.wire.is_silent(seconds) for guest in present):
+            return ""
+        # Others may have been heard a moment later, and yet for the last time.
         lost: dict[str, list[Guest]] = {}
-        for guest in self._known():
-            if not guest.has_left and now - guest.wire.heard_at > seconds:
+        for guest in present:
+            if guest.wire.is_silent(min(seconds, SUSPECT_S)):
                 lost.setdefault(guest.host, []).append(guest)
-        return "; ".join(_unreachable(host, guests, now) for host, guests in sorted(lost.items()))
+        return "; ".join(_unreachable(host, guests) for host, guests in sorted(lost.items()))
 
     def end_ranks(self) -> None:
         """Have all guards tell their ranks to end."""
@@ -182,16 +185,15 @@ class Switchboard:
             self._folder.write_report({**note, "has_ended": True})
 
     def _drop_strangers(self) -> None:
-        now = time.monotonic()
         for guest in list(self._guests):
-            if guest.rank is None and now - guest.wire.heard_at > HANDSHAKE_S:
+            if guest.rank is None and guest.wire.is_silent(HANDSHAKE_S):
                 self._unlink(guest)
 
 
-def _unreachable(host: str, guests: Sequence[Guest], now: float) -> str:
+def _unreachable(host: str, guests: Sequence[Guest]) -> str:
     ranks = [guest.rank for guest in guests if guest.rank is not None]
     last = max(guests, key=lambda guest: guest.wire.heard_at)
-    silence_s = now - last.wire.heard_at
+    silence_s = time.monotonic() - last.wire.heard_at
     since = time.strftime("%H:%M:%S", time.localtime(last.wire.heard_time))
     who = sentence(ranks, f"on {host} can't be reached since {since}")
     return (

@@ -60,6 +60,14 @@ class Wire:
         """Whether the other end has shown that it knows the token."""
         return self._received > 0
 
+    def is_silent(self, seconds: float) -> bool:
+        """Whether nothing has been heard for some seconds.
+
+        Args:
+            seconds: How many.
+        """
+        return time.monotonic() - self.heard_at > seconds
+
     def send(self, what: str, **content: object) -> None:
         """Send a message; before the other end's first line it is kept until then.
 

@@ -51,3 +51,6 @@ def test_nothing_but_a_whole_file_of_the_key_is_taken(tmp_path: Path) -> None:
         path.write_bytes(content[:length])
         assert map_columns(path, "key") is None, length
         assert key_of(path) is None
+    path.write_bytes(content.replace(b'"key"', b'"key'))
+    assert map_columns(path, "key") is None
+    assert key_of(path) is None

@@ -125,6 +125,18 @@ def test_another_models_checkpoint_is_refused(tmp_path):
         make().restore_from_checkpoint(tmp_path / "checkpoint")
 
 
+def test_a_state_that_a_learner_cannot_take_is_named_and_the_model_kept(tmp_path):
+    path = tmp_path / "checkpoint"
+    make().save_checkpoint(path)
+    network = nn.Linear(4, 3)
+    learner = fsadagrad([network.weight], lr=0.01, momentum=0.9)
+    other = Trainer(network, lambda net, x: net(x).square().sum(dim=1), learner)
+    before = network.weight.clone()
+    with pytest.raises(DataError, match="a state that learner 0 can't take"):
+        other.restore_from_checkpoint(path)
+    assert torch.equal(network.weight, before)
+
+
 def test_a_foreign_file_is_refused(tmp_path):
     torch.save({"weights": torch.ones(2)}, tmp_path / "checkpoint")
     with pytest.raises(DataError, match="another torch file"):

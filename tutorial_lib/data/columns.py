@@ -110,4 +110,7 @@ def _footer(file: IO[bytes]) -> Any:
     if magic != MAGIC or length > size - END_BYTES:
         return None
     file.seek(size - END_BYTES - length)
-    return json.loads(file.read(length))
+    try:
+        return json.loads(file.read(length))
+    except ValueError:  # damaged
+        return None

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tutorial_lib.training.trainer import Trainer
 
 FORMAT = "gan-tutorial trainer 2"
+EXPECTED = "a checkpoint of this training"
+REMEDY = "Give a checkpoint that save_checkpoint wrote, and make the trainer as it was then"
 
 
 def save_checkpoint(trainer: Trainer, path: str | os.PathLike[str], external_state: Any) -> None:
@@ -82,14 +84,20 @@ def restore_from_checkpoint(trainer: Trainer, path: str | os.PathLike[str]) -> A
         This rank's external state; rank 0's, on a rank that wasn't there then.
 
     Raises:
-        DataError: The file is missing, damaged or another training's; the trainer is as before.
+        DataError: The file is missing, damaged or another training's; the model is as before.
+            When it's a learner that can't take its state, make the trainer anew: those before
+            it have taken theirs.
 
     **Distributed:** collective.
     """
     state = on_main(lambda: _read(trainer, path))
+    for number, learner in enumerate(trainer.parameter_learners):
+        try:
+            learner.load_state_dict(state["learners"][number])
+        except (ValueError, KeyError) as error:
+            found = f"a state that learner {number} can't take ({error})"
+            raise DataError(path, EXPECTED, found, REMEDY) from error
     trainer.training_network.load_state_dict(state["model"])
-    for learner, own in zip(trainer.parameter_learners, state["learners"], strict=True):
-        learner.load_state_dict(own)
     trainer.start_at(state["total_number_of_samples_seen"])
     ranks, external = session.current(), state["external"]
     rank, world_size = (ranks.rank, ranks.world_size) if ranks is not None else (0, 1)
@@ -123,9 +131,7 @@ def _check_plain(value: Any) -> None:
 
 def _read(trainer: Trainer, path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the file's content, once it is sure that the trainer can take it."""
-    expected = "a checkpoint of this training"
-    remedy = "Give a checkpoint that save_checkpoint wrote, and make the trainer as it was then"
-    state = read_checkpoint(path, FORMAT, expected, remedy)
+    state = read_checkpoint(path, FORMAT, EXPECTED, REMEDY)
     theirs = {name: tuple(value.shape) for name, value in state["model"].items()}
     network = trainer.training_network.state_dict()
     ours = {name: tuple(value.shape) for name, value in network.items()}
@@ -134,7 +140,7 @@ def _read(trainer: Trainer, path: str | os.PathLike[str]) -> dict[str, Any]:
             name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name)
         )
         found = f"another model, which differs in {names}"
-        raise DataError(path, expected, found, remedy)
+        raise DataError(path, EXPECTED, found, REMEDY)
     if len(state["learners"]) != len(trainer.parameter_learners):
-        raise DataError(path, expected, f"{len(state['learners'])} learners", remedy)
+        raise DataError(path, EXPECTED, f"{len(state['learners'])} learners", REMEDY)
     return state

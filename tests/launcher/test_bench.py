@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tutorial_lib.launcher import bench
+from tutorial_lib.launcher.cli import app
 from tutorial_lib.launcher.errors import CommandError
 
 HELLO = '"""How long a hello is.\n\nIn letters.\n"""\nprint("| hello | 5 |")\n'
@@ -26,6 +28,23 @@ def test_what_it_prints_is_kept_with_the_facts(folder: Path) -> None:
     assert path == folder / "results" / "hello.md"
     assert path.read_text() == "# How long a hello is\n\n| hello | 5 |\n\n- a machine\n"
     assert "| hello | 5 |" in said
+
+
+def test_options_go_to_the_one_that_is_named(folder: Path) -> None:
+    (folder / "echo.py").write_text('import sys\nprint(" ".join(sys.argv[1:]))')
+    (path,) = bench.run_benchmarks(["echo", "--ranks", "1", "2"], lambda _: None)
+    assert "\n--ranks 1 2\n" in path.read_text()
+    for words in (["--ranks", "2"], ["echo", "hello", "--ranks", "2"]):
+        with pytest.raises(CommandError, match="--ranks: options go to one benchmark"):
+            bench.run_benchmarks(words, print)
+
+
+def test_the_command_hands_options_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[list[str]] = []
+    monkeypatch.setattr(bench, "run_benchmarks", lambda words, say: given.append(words))
+    result = CliRunner().invoke(app, ["bench", "hello", "--ranks", "1", "2"])
+    assert result.exit_code == 0, result.output
+    assert given == [["hello", "--ranks", "1", "2"]]
 
 
 def test_unknown_name(folder: Path) -> None:

@@ -31,35 +31,41 @@ def about(path: Path) -> str:
     return text.splitlines()[0].rstrip(".")
 
 
-def run_benchmarks(names: Sequence[str], say: Callable[[str], None]) -> list[Path]:
+def run_benchmarks(words: Sequence[str], say: Callable[[str], None]) -> list[Path]:
     """Run measurements one after another, each with its default arguments.
+
+    A single one may be given options of its own, such as ``scaling --ranks 1 2 4``.
 
     What one prints is shown, and becomes ``benchmarks/results/NAME.md`` together with the date and
     the facts about the machine.
 
     Args:
-        names: Which; none for all.
+        words: Names of those to run, none for all; or one name, then its options.
         say: Shows a line.
 
     Returns:
         The files written.
 
     Raises:
-        CommandError: There is no measurement of a name, or one failed; what the earlier ones
-            found is kept.
+        CommandError: There is no measurement of a name, there are options for not just one, or
+            one failed; what the earlier ones found is kept.
     """
     scripts = benchmarks()
+    first_option = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
+    names, options = words[:first_option], words[first_option:]
+    if options and len(names) != 1:
+        raise CommandError(f"{options[0]}: options go to one benchmark; name it before them")
     unknown = sorted(set(names) - set(scripts))
     if unknown:
         raise CommandError(f"no benchmark {', '.join(unknown)}; there are {', '.join(scripts)}")
-    return [_run(scripts[name], say) for name in names or scripts]
+    return [_run(scripts[name], say, options) for name in names or scripts]
 
 
-def _run(script: Path, say: Callable[[str], None]) -> Path:
+def _run(script: Path, say: Callable[[str], None], options: Sequence[str]) -> Path:
     facts = _output([script.parent / "measuring" / "facts.py"], lambda _: None)
     title = about(script)
     say(f"== {script.stem}: {title}")
-    found = _output([script], say)
+    found = _output([script, *options], say)
     path = script.parent / "results" / f"{script.stem}.md"
     with atomic_write(path, "w") as file:
         file.write(f"# {title}\n\n{found.strip()}\n\n{facts.strip()}\n")
@@ -67,7 +73,7 @@ def _run(script: Path, say: Callable[[str], None]) -> Path:
     return path
 
 
-def _output(arguments: Sequence[Path], say: Callable[[str], None]) -> str:
+def _output(arguments: Sequence[Path | str], say: Callable[[str], None]) -> str:
     """Run a script of ours; its errors and its progress go to this process's stderr."""
     command = [sys.executable, *map(str, arguments)]
     lines = []
@@ -80,5 +86,5 @@ def _output(arguments: Sequence[Path], say: Callable[[str], None]) -> str:
             process.terminate()
             raise
     if process.returncode:
-        raise CommandError(f"{arguments[0].name} failed (exit status {process.returncode})")
+        raise CommandError(f"{Path(arguments[0]).name} failed (exit status {process.returncode})")
     return "".join(lines)

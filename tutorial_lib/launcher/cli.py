@@ -206,11 +206,18 @@ def progress_command(
         typer.echo(line)
 
 
-@app.command(epilog="Example: gan-tutorial bench allreduce training_step")
+@app.command(
+    epilog="Examples: gan-tutorial bench allreduce training_step; "
+    "gan-tutorial bench scaling --ranks 1 2 4",
+    context_settings={"ignore_unknown_options": True},
+)
 def bench(
-    names: Annotated[
+    words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Which ones; all if none is named."),
+        typer.Argument(
+            metavar="[NAME]...",
+            help="Which ones; all if none is named. Options after a single name go to it.",
+        ),
     ] = None,
     list_them: Annotated[
         bool, typer.Option("--list", help="Say what there is to measure.")
@@ -227,7 +234,7 @@ def bench(
         for name, script in benchmarks().items():
             typer.echo(f"{name:16} {about(script)}")
     else:
-        run_benchmarks(names or [], typer.echo)
+        run_benchmarks(words or [], typer.echo)
 
 
 @app.command()

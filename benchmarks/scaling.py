@@ -227,11 +227,12 @@ def print_predictions(
     def places(is_by_node: bool = False) -> list[Layout]:
         return list(layouts(study.network, between, ranks_per_host, counts, is_by_node))
 
+    speed, latency = f"{size(between.bytes_per_s)}/s", duration(between.latency_s)
+    print(f"\n## {count(min(counts))} to {count(max(counts))} ranks, modelled\n")
     print(
-        f"\n## {count(min(counts))} to {count(max(counts))} ranks, modelled\n\nNothing below was "
-        f"measured. Hosts of {ranks_per_host} ranks, joined by {size(between.bytes_per_s)}/s with {duration(between.latency_s)} for a "
-        "message; within a host as fitted above, also for more ranks than were measured. "
-        "Few bits: with quantising as measured on one rank for each number of ranks."
+        f"Nothing below was measured. Hosts of {ranks_per_host} ranks, joined by {speed} with "
+        f"{latency} for a message; within a host as fitted above, also for more ranks than were "
+        "measured. Few bits: with quantising as measured on one rank for each number of ranks."
     )
     for is_weak in (False, True):
         amount = f"{count(study.minibatch_size)} samples {'a rank' if is_weak else 'in all'}"

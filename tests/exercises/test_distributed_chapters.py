@@ -75,6 +75,32 @@ def met_again(size, world_size):
     return [sample for sample, count in counts.items() if count > 1]
 
 
+def filled(slots, n):
+    return [host for host, count in slots.items() for _ in range(count)][:n]
+
+
+def dealt_out(slots, n):
+    left, homes = dict(slots), []
+    while len(homes) < n:
+        for host in slots:
+            if left[host]:
+                left[host] -= 1
+                homes.append(host)
+    return homes[:n]
+
+
+def ring(nbytes, ranks, latency_s, bytes_per_s):
+    return 2 * (ranks - 1) * (latency_s + nbytes / (ranks * bytes_per_s))
+
+
+def speed_up(step_s, is_weak):
+    return {n: step_s[1] / seconds for n, seconds in step_s.items()}
+
+
+def efficiency(step_s, is_weak):
+    return {n: s / (1 if is_weak else n) for n, s in speed_up(step_s, is_weak).items()}
+
+
 def compare_first_two(logs):
     first, second = list(logs.values())[:2]
     return next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), -1)
@@ -93,6 +119,9 @@ def compare_first_two(logs):
         ("10.1", behind),
         ("10.2", {0: 5, 1: torch.tensor(5)}),
         ("10.2", dict.fromkeys(range(4), 3)),
+        ("13.1", filled),
+        ("13.2", ring),
+        ("13.3", efficiency),
         ("14.1", environment),
         ("14.2", met_again),
     ],
@@ -133,6 +162,15 @@ def test_other_right_answers_pass(name, answer):
         ),
         ("10.2", {0: 12, 1: 12}, "This is the sum of all ranks' batches"),
         ("10.2", 5, "ranks.pull('steps')"),
+        ("13.1", dealt_out, "This deals ranks out by node"),
+        ("13.1", lambda slots, n: list(slots), "4 ranks on {'node1': 2, 'node2': 2}: expected 4"),
+        ("13.2", lambda n, p, a, b: ring(n, p, a, b) / 2, "Each part goes round twice"),
+        ("13.2", lambda n, p, a, b: 2 * (p - 1) * (a + n / b), "holds one part, not the whole"),
+        ("13.2", lambda n, p, a, b: ring(n, p, 0, b), "0 bytes, 4 ranks, 0.001 s"),
+        ("13.3", speed_up, "strong, seconds {1: 0.8, 2: 0.5, 4: 0.4}: 2: expected 0.8"),
+        ("13.3", speed_up, "This is the speed-up"),
+        ("13.3", lambda s, weak: efficiency(s, False), "n ranks do n times the work"),
+        ("13.3", lambda s, weak: {}, "1 is missing"),
         ("14.1", one_host, "rank 1 of ['alpha', 'beta']: 'LOCAL_RANK': expected '0', found '1'"),
         ("14.1", lambda rank, *_: {"RANK": rank}, "'RANK' is 0; an environment holds strings"),
         ("14.1", lambda *_: {}, "'MASTER_ADDR' is missing"),

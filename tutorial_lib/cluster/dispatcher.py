@@ -161,7 +161,12 @@ class Dispatcher:
         finally:
             self._backlog.add(call)
         self._may_be_out_of_step |= any(a["status"] != "ok" for a in call.answers.values())
-        raise_root_cause(call, self._connection.first_death)
+        raise_root_cause(call, self._connection.first_death, self._called)
+
+    def _called(self, rank: int) -> str:
+        """A rank, with its host when there are several."""
+        hosts = {info.host for info in self.information.values()}
+        return f"rank {rank} on {self.information[rank].host}" if len(hosts) > 1 else f"rank {rank}"
 
     def _finish_set_up(self) -> None:
         """Wait for the process group, once, before the first work that can need it."""
@@ -237,7 +242,7 @@ class Dispatcher:
         if reason := self._connection.why_dead():
             return reason
         if dead := self._dead():
-            return f"rank {dead[0]} has died"
+            return f"{self._called(dead[0])} has died"
         if stuck := self._backlog.stuck():
             return f"rank {stuck[0]} is stuck in an earlier cell and can't be interrupted"
         return ""

@@ -27,7 +27,7 @@ from typing import Any
 
 import psutil
 
-from tutorial_lib.cluster import lifeline, runtime
+from tutorial_lib.cluster import away, lifeline, runtime
 from tutorial_lib.cluster.runtime import LOG_TAIL_BYTES, ClusterFolder
 from tutorial_lib.cluster.start_data import StartData
 from tutorial_lib.cluster.switchboard import BEAT_S
@@ -36,6 +36,7 @@ from tutorial_lib.cluster.wire import Wire
 TURN_S = 0.05
 ENGINE_GRACE_S = 4.0  # an engine that is told to end takes at most 3 s
 END_WAIT_S = 6.0  # for the link to end after the supervisor has said so
+WARDEN_S = 1.0  # for the warden to note how the engine has ended
 DAEMONS = frozenset({"hydra_pmi_proxy", "orted", "prted"})
 SHELLS = frozenset({"sh", "dash", "bash", "zsh", "ksh", "csh", "tcsh", "fish"})
 _SSH_SESSION = re.compile(r"sshd(-session)?: \S+@notty")  # no terminal: a command's, not a person's
@@ -68,7 +69,7 @@ def arrive(start: StartData, rank: int) -> Arrival:
     Raises:
         UnreachableError: The supervisor can't be reached from this host.
     """
-    folder = runtime.create_away(start.cluster, rank)
+    folder = away.create(start.cluster, rank)
     engine = os.getpid()
     read_end, write_end = os.pipe()
     if os.fork() == 0:
@@ -156,8 +157,10 @@ class _Guard:
 
     def _watch(self, wire: Wire) -> bool:
         """Wait for the end of the engine or of the cluster; whether the link is still there."""
-        beat_at, end_at = 0.0, None
+        beat_at, end_at, turned_at = 0.0, None, time.monotonic()
         while True:
+            gap_s, turned_at = time.monotonic() - turned_at, time.monotonic()
+            wire.overlook(gap_s)
             try:
                 if select.select([wire.connection], [], [], TURN_S)[0]:
                     for message in wire.receive():
@@ -186,6 +189,7 @@ class _Guard:
         with contextlib.suppress(OSError):
             self._pass_on_report(wire)
             self._pass_on_log(wire)
+            self._pass_on_end(wire)
             wire.send("left")
         left_at = time.monotonic()
         while not wire.is_silent(self._start.silence_s):
@@ -213,6 +217,16 @@ class _Guard:
             if size != self._log_size:
                 self._log_size = size
                 wire.send("log", text=self._folder.log_tails().get(name, "")[-LOG_TAIL_BYTES:])
+
+    def _pass_on_end(self, wire: Wire) -> None:
+        """How the engine has ended; its warden notes it at once. Clocks of hosts may differ."""
+        deadline = time.monotonic() + WARDEN_S
+        while (note := self._folder.endings().get(self._rank)) is None:
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.01)
+        age_s = time.time() - note["time"]
+        wire.send("ended", pid=note["pid"], code=note["code"], age_s=age_s)
 
     def _lives(self) -> bool:
         return os.getppid() == self._engine
@@ -252,7 +266,8 @@ def _above(engine: int) -> list[psutil.Process]:
     daemons: list[psutil.Process] = []
     shells: list[psutil.Process] = []
     with contextlib.suppress(psutil.Error):
-        for process in psutil.Process(engine).parents():
+        _warden, *parents = psutil.Process(engine).parents()
+        for process in parents:
             if process.name() in DAEMONS and not shells:
                 daemons.append(process)
             elif process.name() in SHELLS and daemons:

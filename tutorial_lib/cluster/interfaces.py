@@ -14,7 +14,7 @@ import psutil
 
 from tutorial_lib.cluster.hosts import is_loopback
 
-ADDRESS_VARIABLE = "GAN_TUTORIAL_ADDRESS"
+ADDRESS_VARIABLE = "GAN_TUTORIAL_ADDRESS"  # as in distributed.rendezvous
 INFINIBAND = Path("/sys/class/infiniband")
 
 

@@ -6,9 +6,6 @@
     security/       ipyparallel's connection files, with their keys
     log/            controller.log, mpiexec.log, rank-0.log, rank-1.log ...
     ranks/          rank-0.json ...: process id and how far it has come; end-0.json: how it ended
-
-A rank of a cluster of several hosts has a folder of its own on its host, away-<cluster>-<rank>...,
-which its guard holds.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ from tutorial_lib.cluster import lifeline
 
 FOLDER_VARIABLE = "GAN_TUTORIAL_CLUSTER"
 RUNTIME_VARIABLE = "GAN_TUTORIAL_RUNTIME_DIR"
-RECORD_FILE, AWAY_FILE = "cluster.json", "away.json"
+RECORD_FILE, AWAY_FILE = "cluster.json", "away.json"  # the second: see away.py
 LOG_TAIL_BYTES = 4000
 STARTING_S = 60.0  # so long a cluster may have a folder, and no supervisor yet
 FORGOTTEN_S = 7 * 24 * 3600.0
@@ -102,7 +99,7 @@ class ClusterFolder:
         return self.path / "security" / "ipcontroller-engine.json"
 
     def log(self, name: str) -> Path:
-        """The log of "supervisor", "controller", "mpiexec" or "rank-<number>"."""
+        """The log of "supervisor", "controller", "mpiexec" or "rank-0"."""
         return self.path / "log" / f"{name}.log"
 
     def log_tails(self) -> dict[str, str]:
@@ -116,7 +113,7 @@ class ClusterFolder:
 
     def write_record(self, record: ClusterRecord) -> None:
         """Say what runs here."""
-        _write_json(self.path / RECORD_FILE, asdict(record))
+        write_json(self.path / RECORD_FILE, asdict(record))
 
     def read_record(self) -> ClusterRecord:
         """What runs here."""
@@ -139,7 +136,7 @@ class ClusterFolder:
             note: As ``report`` makes it; that of a linked rank has its "host" too, and
                 "has_ended" when it is gone.
         """
-        _write_json(self.path / "ranks" / f"rank-{int(note['rank'])}.json", note)
+        write_json(self.path / "ranks" / f"rank-{int(note['rank'])}.json", note)
 
     def reports(self) -> dict[int, dict[str, Any]]:
         """The last report of each rank whose process has started."""
@@ -160,7 +157,7 @@ class ClusterFolder:
             time: When, in seconds since the epoch.
         """
         note = {"rank": rank, "pid": pid, "code": code, "time": time}
-        _write_json(self.path / "ranks" / f"end-{rank}.json", note)
+        write_json(self.path / "ranks" / f"end-{rank}.json", note)
 
     def endings(self) -> dict[int, dict[str, Any]]:
         """How the processes of ranks ended, of those that have."""
@@ -205,19 +202,13 @@ def create(profile: str) -> ClusterFolder:
     Args:
         profile: Name of the profile.
     """
-    return _create(f"{profile}-")
-
-
-def create_away(cluster: str, rank: int) -> ClusterFolder:
-    """Make the folder of a rank whose cluster's own folder may be on another host.
-
-    Args:
-        cluster: Name of the cluster's folder.
-        rank: The rank.
-    """
-    folder = _create(f"away-{cluster}-{rank}-")
-    _write_json(folder.path / AWAY_FILE, {"host": socket.gethostname()})
-    return folder
+    for folder in _folders():
+        if _is_abandoned(folder):
+            folder.remove()
+    path = Path(tempfile.mkdtemp(prefix=f"{profile}-", dir=runtime_folder()))
+    for name in ("security", "log", "ranks"):
+        (path / name).mkdir(mode=0o700)
+    return ClusterFolder(path)
 
 
 def write_private(path: Path, text: str) -> None:
@@ -227,20 +218,9 @@ def write_private(path: Path, text: str) -> None:
         path: Of the file.
         text: Its content.
     """
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent)  # 0600
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    Path(temporary).replace(path)
-
-
-def _create(prefix: str) -> ClusterFolder:
-    for folder in _folders():
-        if _is_abandoned(folder):
-            folder.remove()
-    path = Path(tempfile.mkdtemp(prefix=prefix, dir=runtime_folder()))
-    for name in ("security", "log", "ranks"):
-        (path / name).mkdir(mode=0o700)
-    return ClusterFolder(path)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+        file.write(text)  # 0600
+    Path(file.name).replace(path)
 
 
 def running(profile: str | None = None) -> list[ClusterFolder]:
@@ -255,7 +235,7 @@ def running(profile: str | None = None) -> list[ClusterFolder]:
         is_wanted = record is not None and profile in (None, record.profile)
         if record is not None and is_wanted and _is_here(record) and folder.is_alive:
             found.append((folder.path.stat().st_ctime, folder))
-    return [folder for _, folder in sorted(found, key=lambda item: item[0], reverse=True)]
+    return [folder for _, folder in sorted(found, key=lambda found: found[0], reverse=True)]
 
 
 def _folders() -> list[ClusterFolder]:
@@ -304,8 +284,13 @@ def _bases() -> Iterator[Path]:
     yield Path(tempfile.gettempdir()) / f"user-{os.getuid()}"
 
 
-def _write_json(path: Path, value: object) -> None:
-    """Write so that a reader sees the old or the new text, never a part."""
+def write_json(path: Path, value: object) -> None:
+    """Write so that a reader sees the old or the new text, never a part.
+
+    Args:
+        path: Of the file.
+        value: What it is to say.
+    """
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
     temporary.write_text(json.dumps(value), encoding="utf-8")
     temporary.replace(path)

@@ -29,7 +29,7 @@ from types import FrameType
 
 import psutil
 
-from tutorial_lib.cluster import job_note, lifeline
+from tutorial_lib.cluster import away, job_note, lifeline
 from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, ClusterFolder
 from tutorial_lib.cluster.start_data import START_VARIABLE
 from tutorial_lib.cluster.switchboard import SUSPECT_S, Switchboard
@@ -38,6 +38,7 @@ POLL_S = 0.1
 ENGINES_GRACE_S = 3.0
 CONTROLLER_GRACE_S = 1.5
 KILL_GRACE_S = 2.0
+GUARDS_GRACE_S = 1.0  # for guards here to remove their folders
 WITHDRAW_S = 5.0  # for SLURM to take a job out of its queue
 LEFT_S = 0.7  # for mpiexec to end with a rank, and say why
 JOB_NEWS_S = 3.0  # for the launcher of a batch job to ask how the job is
@@ -68,13 +69,16 @@ class Supervisor:
             signal.signal(number, self._on_signal)
         _adopt_orphans()
         controller = engines = None
+        unready = ""
         reason = "its supervisor has failed"
         try:
             controller = self._start("controller", self.record.controller_command)
             if self.record.addresses:
                 self._links = Switchboard(self.folder, self.record.addresses, self.record.silence_s)
-                reason = self._watch(controller)
-            if self._links is None or self.folder.engine_file.exists():
+                unready = self._watch(controller)
+            if unready:
+                reason = unready
+            else:
                 engines = self._start("mpiexec", self.record.engines_command)
                 self._tell("started", controller=controller, mpiexec=engines)
                 reason = self._watch(controller, engines)
@@ -90,8 +94,6 @@ class Supervisor:
                 endings=self.folder.endings(),
             )
             self._end_all(controller, engines)
-            if self._links is not None:
-                self._links.close()
             self.folder.remove()
             os.close(held)
 
@@ -150,9 +152,11 @@ class Supervisor:
                 code = self.ended[engines]
                 log = self.folder.log_tails().get("mpiexec", "")
                 why = self._job_end(engines)
-                self._tell("ranks ended", code=code, status=_status(code), log=log, why=why)
+                what = "the job of the ranks" if self.record.is_job else "mpiexec"
+                status = f"{what} has ended with {_status(code)}"
+                self._tell("ranks ended", code=code, status=status, log=log, why=why)
                 time.sleep(NOTIFICATION_S)
-                return why or f"mpiexec has ended with {_status(code)}"
+                return why or status
             if (rank := self._rank_that_left()) is not None:
                 status = f"rank {rank}'s process has ended"
                 why = self._job_end(engines)
@@ -223,12 +227,17 @@ class Supervisor:
         if controller is not None:
             _signal(controller, signal.SIGTERM)
             self._wait(controller, CONTROLLER_GRACE_S)
-        deadline = time.monotonic() + KILL_GRACE_S
+        if self._links is not None:
+            self._links.close()  # now guards end too
+        guards_s = GUARDS_GRACE_S if self._links is not None else 0.0
+        deadline = time.monotonic() + guards_s + KILL_GRACE_S
         while (left := _descendants()) and time.monotonic() < deadline:
-            for process in left:
-                _signal(process.pid, signal.SIGKILL)
+            if time.monotonic() > deadline - KILL_GRACE_S:
+                for process in left:
+                    _signal(process.pid, signal.SIGKILL)
             time.sleep(0.01)
             self._reap()
+        away.remove_all(self.folder)
 
     def _withdraw(self, launcher: int | None) -> None:
         """Cancel a batch job whose launcher could not do it, being dead."""

@@ -15,7 +15,7 @@ from typing import Any
 from tutorial_lib.cluster.runtime import LOG_TAIL_BYTES, ClusterFolder
 from tutorial_lib.cluster.start_data import StartData
 from tutorial_lib.cluster.whereabouts import sentence
-from tutorial_lib.cluster.wire import HANDSHAKE_S, Message, Wire
+from tutorial_lib.cluster.wire import HANDSHAKE_S, STOPPED_S, Message, Wire
 
 BEAT_S = 1.0
 SUSPECT_S = 3.0  # of silence; who ends meanwhile, ends because of it
@@ -59,6 +59,7 @@ class Switchboard:
         self._guests: list[Guest] = []
         self._selector = selectors.DefaultSelector()
         self._is_closed = False
+        self._turned_at = time.monotonic()
         self._lock = threading.Lock()
         self._listeners = [
             socket.create_server((address, 0), backlog=BACKLOG) for address in addresses
@@ -91,7 +92,8 @@ class Switchboard:
             For a reader: hosts, ranks, since when, and what it may come from.
         """
         present = [guest for guest in self._known() if not guest.has_left]
-        if not any(guest.wire.is_silent(seconds) for guest in present):
+        is_behind = time.monotonic() - self._turned_at > STOPPED_S
+        if is_behind or not any(guest.wire.is_silent(seconds) for guest in present):
             return ""
         # Others may have been heard a moment later, and yet for the last time.
         lost: dict[str, list[Guest]] = {}
@@ -123,6 +125,9 @@ class Switchboard:
     def _serve(self) -> None:
         beat_at = time.monotonic()
         while not self._is_closed:
+            gap_s, self._turned_at = time.monotonic() - self._turned_at, time.monotonic()
+            for guest in list(self._guests):
+                guest.wire.overlook(gap_s)
             for key, _ in self._selector.select(TURN_S):
                 if key.data is None:
                     self._accept(key.fileobj)
@@ -161,6 +166,9 @@ class Switchboard:
             case "log":
                 text = str(message["text"])[-LOG_TAIL_BYTES:]
                 self._folder.log(f"rank-{guest.rank}").write_text(text, encoding="utf-8")
+            case "ended" if guest.rank is not None:
+                ended_time = time.time() - float(message["age_s"])
+                self._folder.note_end(guest.rank, message["pid"], message["code"], ended_time)
             case "left":
                 guest.has_left = True
 

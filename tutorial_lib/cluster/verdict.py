@@ -10,12 +10,17 @@ from tutorial_lib.cluster.rank_call import RankCall
 from tutorial_lib.cluster.whereabouts import Place, sentence
 
 
-def raise_root_cause(call: RankCall, first_death: Callable[[int], tuple[int, str]]) -> None:
+def raise_root_cause(
+    call: RankCall,
+    first_death: Callable[[int], tuple[int, str]],
+    called: Callable[[int], str] = "rank {}".format,
+) -> None:
     """Raise the cause of all failures, if there are any.
 
     Args:
         call: Work that was waited for.
         first_death: Says, when a rank has died, which rank did so first and why, if that is known.
+        called: What a rank is called: "rank 2 on node2" where there are several hosts.
 
     Raises:
         CellError: A rank failed; where it failed first is the root cause.
@@ -34,7 +39,7 @@ def raise_root_cause(call: RankCall, first_death: Callable[[int], tuple[int, str
         raise DeadRankError(f"{cause['message']}: {AGAIN}")
     if cause["status"] == "dead":
         first, why = first_death(root)
-        raise DeadRankError(f"rank {first} has died ({why or cause['message']}): {AGAIN}")
+        raise DeadRankError(f"{called(first)} has died ({why or cause['message']}): {AGAIN}")
     if cause["is_interrupt"]:
         raise KeyboardInterrupt(f"rank {root} was interrupted{_at_line(cause)}")
     message = f"{cause['message']}{_at_line(cause)}"

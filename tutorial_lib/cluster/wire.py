@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 SEND_S = 5.0  # the system takes what is sent even when the network is cut, until much has gathered
+STOPPED_S = 2.0  # a loop that turns more seldom has been stopped, or its host is overloaded
 LONGEST_LINE = 2**20
 HANDSHAKE_S = 10.0
 
@@ -59,6 +60,15 @@ class Wire:
     def is_known(self) -> bool:
         """Whether the other end has shown that it knows the token."""
         return self._received > 0
+
+    def overlook(self, gap_s: float) -> None:
+        """Let a time not count in which this process itself was stopped, and heard nothing.
+
+        Args:
+            gap_s: How long that was, in seconds.
+        """
+        if gap_s > STOPPED_S:
+            self.heard_at = min(self.heard_at + gap_s, time.monotonic())
 
     def is_silent(self, seconds: float) -> bool:
         """Whether nothing has been heard for some seconds.

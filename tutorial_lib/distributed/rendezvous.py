@@ -19,6 +19,7 @@ import torch.distributed as dist
 from tutorial_lib.distributed.topology import LOCAL_VARIABLES, Topology
 
 MPI_BACKEND = "mpi4py"
+ADDRESS_VARIABLE = "GAN_TUTORIAL_ADDRESS"
 MESSAGE_BYTES = 4096
 
 _unheard: list[Any] = []  # messages given up; MPI may still write to their memory
@@ -41,7 +42,9 @@ def _store_through_mpi(topology: Topology, timeout: timedelta) -> dist.Store:
     No two clusters on a host can want the same port, and no port is guessed.
     """
     if topology.is_main:
-        host = "127.0.0.1" if topology.is_one_host else socket.getfqdn()
+        # The engines of a cluster know by which address the other hosts reach them.
+        reached = os.environ.get(ADDRESS_VARIABLE) or socket.getfqdn()
+        host = "127.0.0.1" if topology.is_one_host else reached
         try:
             server = dist.TCPStore(
                 host, 0, topology.world_size, True, timeout=timeout, wait_for_workers=False

@@ -136,7 +136,7 @@ def test_mpiexec_that_refuses_is_quoted(tmp_path: Path, monkeypatch: pytest.Monk
     mpiexec = fake_mpiexec(tmp_path / "mpiexec", "mpiexec (OpenRTE) 4.1.4", body)
     monkeypatch.setenv(mpi_flavour.MPIEXEC_VARIABLE, str(mpiexec))
     message = start_fails()
-    assert "mpiexec ended with exit status 1" in message
+    assert "mpiexec has ended with exit status 1" in message
     assert "not enough slots" in message
     assert "rank 0: did not start" in message
 

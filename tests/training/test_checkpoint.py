@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -69,3 +70,10 @@ def test_samples_depend_on_the_seed_alone():
     assert first.shape == (5, 28, 28)
     assert (first == draw_samples(generator, 5, seed=1)).all()
     assert (first != draw_samples(generator, 5, seed=2)).any()
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("kind", ["one bit", "block momentum"])
+def test_a_gan_goes_on_as_if_it_had_not_been_saved(mpiexec, tmp_path, kind):
+    done = mpiexec(2, Path(__file__).parent / "programs" / "gan_resume.py", tmp_path, kind)
+    assert "all as expected" in done.stdout

@@ -48,7 +48,7 @@ ip addr add {address}/24 dev {device}
 ip link set {device} up
 /usr/sbin/sshd -f {own}/etc/sshd_config -E {own}/sshd.log
 touch {given}/ready
-exec sleep 100000
+while :; do sleep 1000 & wait $!; done  # and so bury orphans, as a host's first process does
 """
 SSHD_CONFIG = """
 Port {port}
@@ -216,7 +216,8 @@ class TwoHosts:
 
 def _is_service(process: psutil.Process) -> bool:
     line = " ".join(process.cmdline())
-    return line.startswith(("sshd: /usr/sbin/sshd", "/usr/sbin/sshd -f", "unshare "))
+    services = ("sshd: /usr/sbin/sshd", "/usr/sbin/sshd -f", "unshare ", "sleep 1000")
+    return line.startswith(services)
 
 
 def why_impossible() -> str:

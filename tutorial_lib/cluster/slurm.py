@@ -31,13 +31,16 @@ def environment() -> dict[str, str]:
     }
 
 
-def run(*command: str, text: str = "", timeout_s: float = COMMAND_S) -> str:
+def run(
+    *command: str, text: str = "", timeout_s: float = COMMAND_S, with_errors: bool = False
+) -> str:
     """Run a command of SLURM.
 
     Args:
         *command: Its words.
         text: For its standard input.
         timeout_s: How long it may take, in seconds.
+        with_errors: Whether what it says on standard error is wanted too.
 
     Returns:
         What it prints.
@@ -68,7 +71,7 @@ def run(*command: str, text: str = "", timeout_s: float = COMMAND_S) -> str:
     if done.returncode != 0:
         said = " ".join((done.stderr or done.stdout).replace(f"{command[0]}: error: ", "").split())
         raise SlurmError(f"{command[0]}: {said or f'exit status {done.returncode}'}")
-    return done.stdout
+    return done.stdout + done.stderr if with_errors else done.stdout
 
 
 def submit(script: str, options: Sequence[str]) -> int:
@@ -154,14 +157,6 @@ def mpi_types() -> set[str]:
     Raises:
         SlurmError: srun does not answer.
     """
-    # Some versions say it on standard error.
-    done = subprocess.run(
-        ["srun", "--mpi=list"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=COMMAND_S,
-        env=environment(),
-    )
-    words = done.stdout.replace("srun:", " ").replace(",", " ").split()
+    told = run("srun", "--mpi=list", with_errors=True)  # where it says it depends on the version
+    words = told.replace("srun:", " ").replace(",", " ").split()
     return {word for word in words if word.startswith(("pmi", "none", "openmpi"))}

@@ -273,7 +273,7 @@ def _check(supervised: Supervised, limit: StartLimit, known: set[int]) -> None:
 def _why_failed(supervised: Supervised, limit: StartLimit, known: set[int]) -> str:
     """Why starting has failed, or "" when it has not."""
     if news := supervised.told("ranks ended"):
-        return news["why"] or news["status"]
+        return str(news["why"] or news["status"])
     if reason := supervised.why_dead():
         return reason
     for rank, report in supervised.folder.reports().items():

@@ -7,6 +7,7 @@ in random order, and writes the times that docs/faults.md quotes to outputs/soak
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import random
 import re
@@ -162,6 +163,7 @@ class Reader:
         self.run(SET_UP.format(backend=backend))
         self.goes_on()
         self.number_of_processes = len(processes())
+        self.shared_memory = self.mapped()
 
     def run(self, source: str) -> list[dict[str, Any]]:
         """Run a cell that is to succeed."""
@@ -203,9 +205,23 @@ class Reader:
             self.times.setdefault("the next cell", []).append(time.monotonic() - begun)
 
     def leaves_nothing(self, wait_until: Callable[..., bool]) -> None:
-        """No process of a rank that has died, of a data loader, or of a former supervisor."""
+        """No process of a rank that has died, of a data loader, or of a former supervisor.
+
+        Nor what a rank that is gone has mapped in shared memory.
+        """
         count = self.number_of_processes
         assert wait_until(lambda: len(self.processes()) == count, 10), self.processes()
+        self.shared_memory |= (now := self.mapped())
+        left = [file for file in self.shared_memory - now if Path(file).exists()]
+        assert not left, f"left in shared memory: {left}"
+
+    def mapped(self) -> set[str]:
+        """The files in /dev/shm that the cluster's processes have mapped."""
+        files = set()
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                files |= {m.path for m in process.memory_maps() if m.path.startswith("/dev/shm/")}
+        return files
 
 
 @pytest.fixture(autouse=True)

@@ -42,7 +42,7 @@ from tutorial_lib.cluster.runtime import ClusterFolder
 launched = os.getpid()
 warden.stand_by(2)
 assert os.getpid() != launched
-warden.tell(ClusterFolder(Path(sys.argv[1])))
+warden.note_folder(ClusterFolder(Path(sys.argv[1])))
 print(os.getpid(), flush=True)
 """
 
@@ -71,3 +71,11 @@ def test_engine_ends_with_a_warden_that_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, str(tmp_path)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == -9  # and the pipe of its output has been closed
+
+
+def test_warden_removes_what_is_left_in_shared_memory(tmp_path: Path) -> None:
+    left, gone = tmp_path / "left", tmp_path / "gone"
+    left.touch()
+    code = f"{ENGINE}\nwarden.clear_up([{str(left)!r}, {str(gone)!r}])\nos._exit(3)"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], timeout=60, check=False)
+    assert not left.exists()

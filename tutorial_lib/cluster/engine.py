@@ -4,9 +4,9 @@
 
 It differs from ipengine in five ways: the threads of numerical libraries are set before any is
 loaded; its helper process is forked, not started anew; it writes a log of its own and says how
-far it has come; a warden, its parent, notes how it ended; and it ends when its cluster's
-supervisor does. On another host than the
-supervisor's, a guard stands for that (see guard.py).
+far it has come; a warden, its parent, notes how it ended and clears up after it; and it ends when
+its cluster's supervisor does. On another host than the supervisor's, a guard stands for that (see
+guard.py).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> None:
     warden.stand_by(rank)
     folder = _arrive(rank) or _cluster_folder()
     if folder is not None:
-        warden.tell(folder)
+        warden.note_folder(folder)
         _log_to(folder.log(f"rank-{rank}"))
         folder.report(rank, "importing")
     import mpi4py
@@ -92,6 +92,7 @@ def main() -> None:
     if folder is not None:
         folder.report(rank, "starting MPI", mpi)
     MPI.Init_thread()
+    warden.clear_up(warden.shared_memory())
     set_threads(launched_number(LOCAL_SIZE_VARIABLES) or detect().local_world_size)
     if folder is not None:
         folder.report(rank, "waiting for the controller", mpi)

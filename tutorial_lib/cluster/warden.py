@@ -1,13 +1,14 @@
-"""The parent of an engine: it waits for the engine's end and notes how that came about.
+"""The parent of an engine: it waits for the engine's end, notes how that came, and clears up.
 
 Nobody else can tell. mpiexec kills the other ranks when one has died, and then names whichever
-stands first in its own list.
+stands first in its own list. And MPI's files in /dev/shm stay when ranks are killed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import resource
 import signal
@@ -15,6 +16,7 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from tutorial_lib.cluster.runtime import ClusterFolder
 
@@ -43,14 +45,37 @@ def stand_by(rank: int) -> None:
     _wait(rank, engine, read_end)
 
 
-def tell(folder: ClusterFolder) -> None:
+def note_folder(folder: ClusterFolder) -> None:
     """Tell the warden where to note the end; called by the engine.
 
     Args:
         folder: Of its cluster.
     """
-    os.write(_write_end, os.fsencode(folder.path))
-    os.close(_write_end)
+    _tell(folder=str(folder.path))
+
+
+def clear_up(shared_memory: list[str]) -> None:
+    """Tell the warden which files to remove if they are left; called by the engine.
+
+    Args:
+        shared_memory: Paths.
+    """
+    _tell(shared_memory=shared_memory)
+
+
+def shared_memory() -> list[str]:
+    """The files in /dev/shm that this process has mapped; none where there is no such folder."""
+    files = set()
+    with contextlib.suppress(OSError), open("/proc/self/maps", encoding="utf-8") as maps:
+        for line in maps:
+            *_, path = line.split(maxsplit=5)
+            if path.startswith("/dev/shm/") and not path.endswith(" (deleted)\n"):
+                files.add(path.rstrip("\n"))
+    return sorted(files)
+
+
+def _tell(**facts: object) -> None:
+    os.write(_write_end, json.dumps(facts).encode() + b"\n")
 
 
 def _end_with(warden: int) -> None:
@@ -72,10 +97,16 @@ def _wait(rank: int, engine: int, read_end: int) -> None:
         signal.signal(number, pass_on)
     _, status = os.waitpid(engine, 0)
     code = os.waitstatus_to_exitcode(status)
+    told: dict[str, Any] = {}
     os.set_blocking(read_end, False)
     with contextlib.suppress(OSError):  # what the engine has forked may hold the pipe still
-        if path := os.read(read_end, 4096):
-            ClusterFolder(Path(os.fsdecode(path))).note_end(rank, engine, code, time.time())
+        for line in os.read(read_end, 2**16).splitlines():
+            told.update(json.loads(line))
+    with contextlib.suppress(OSError):
+        if folder := told.get("folder"):
+            ClusterFolder(Path(folder)).note_end(rank, engine, code, time.time())
+    for file in told.get("shared_memory", ()):
+        Path(file).unlink(missing_ok=True)
     if code < 0:  # end likewise, for whoever waits for this process
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with contextlib.suppress(OSError):  # of SIGKILL

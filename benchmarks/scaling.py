@@ -7,8 +7,9 @@ python benchmarks/scaling.py --load FILE               from measurements that --
 
 In each round the numbers of ranks take turns, each under mpiexec with one thread a rank: steps with
 1,024 samples for all ranks (strong) and for each rank (weak), with few samples, and in few bits;
-then all-reduces of 1 B to 67 MB. Everything is the median of the rounds. The model's latency and
-bandwidth within a host are fitted to those all-reduces; those between hosts are given.
+then all-reduces of 1 B to 67 MB. Of a message, the quickest in a round counts; everything is the
+median of the rounds. The model's latency and bandwidth within a host are fitted to those
+all-reduces; those between hosts are given.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from tutorial_lib.display.costs import duration, size
 from tutorial_lib.display.palette import INK, MUTED, PAPER, style
@@ -187,6 +187,9 @@ def _dress(axes: Axes, panel: Panel) -> None:
     axes.xaxis.set_major_locator(FixedLocator(xs[::-1][::every]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: panel.x_words(value)))
+    ys = [y for s in panel.series for found in (s.measured, s.modelled) for y in found.values()]
+    ys += panel.ideal.values()
+    axes.yaxis.set_major_locator(LogLocator(subs=_marks_of_a_decade(max(ys) / min(ys))))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: panel.y_words(value)))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_title(panel.title, fontsize=11, color=INK)
@@ -195,6 +198,13 @@ def _dress(axes: Axes, panel: Panel) -> None:
     axes.tick_params(axis="x", labelsize=9)
     axes.grid(color=MUTED, alpha=0.25, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _marks_of_a_decade(span: float) -> tuple[float, ...]:
+    """Where a logarithmic axis has ticks, so that a short one has some, and a long one not many."""
+    if span > 300:
+        return (1,)
+    return (1, 2, 5) if span > 8 else (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 
 
 def _story(panel: Panel) -> str:

@@ -104,7 +104,11 @@ def measure(
 
 
 def medians(rounds: Iterable[Round]) -> Round:
-    """Join rounds, of one number of ranks or of several, into the medians of what they measured."""
+    """Join rounds, of one number of ranks or of several, into the medians of what they measured.
+
+    Of a step, the one whose time is the median is taken whole, so that its parts add up; of an even
+    number, the quicker of the two in the middle.
+    """
     everything = list(rounds)
     steps: dict[tuple[int, int, int], list[StepTime]] = {}
     for found in (one for each in everything for one in each.steps):
@@ -126,10 +130,8 @@ def medians(rounds: Iterable[Round]) -> Round:
     )
 
 
-def _columns(group: Sequence[StepTime]) -> Iterator[float]:
-    """The medians of what was measured of equal steps."""
-    for name in StepTime._fields[3:]:
-        yield statistics.median(getattr(step, name) for step in group)
+def _seconds(step: StepTime) -> float:
+    return step.seconds
 
 
 def _medians(timings: Iterable[Timing]) -> list[Timing]:

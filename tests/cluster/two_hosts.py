@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,8 +23,9 @@ import pytest
 
 PORT = 2222
 STARTED_S = 20.0
+SERVICES = ("sshd: /usr/sbin/sshd", "/usr/sbin/sshd -f", "unshare ", "sleep 1000")
 NOWHERE = "02:00:00:00:00:01"  # nobody's hardware address: what is sent there is dropped
-PROGRAMS = ("unshare", "nsenter", "ip", "ssh", "ssh-keygen", "/usr/sbin/sshd")
+PROGRAMS = ("unshare", "nsenter", "setpriv", "ip", "ssh", "ssh-keygen", "/usr/sbin/sshd")
 PRIVATE = [Path("/mnt"), Path("/media"), Path("/srv")]
 
 # Makes the namespace a host. Everything here ends with its first process.
@@ -140,24 +141,17 @@ class NamespaceHost:
             with contextlib.suppress(OSError, psutil.Error):
                 is_here = os.readlink(f"/proc/{process.pid}/ns/net") == network
                 is_alive = process.status() != psutil.STATUS_ZOMBIE
-                if is_here and is_alive and process.pid != self.pid and not _is_service(process):
+                is_service = process.pid == self.pid or line(process).startswith(SERVICES)
+                if is_here and is_alive and not is_service:
                     found.append(process)
         return found
 
     def leftovers(self) -> list[str]:
         """What runs in it, and what lies in its folders for temporary files."""
-        running = []
-        for process in self.processes():
-            with contextlib.suppress(psutil.Error):
-                running.append(f"{self.name}: {process.pid} {shlex.join(process.cmdline())[:200]}")
+        running = [f"{self.name}: {process.pid} {line(process)}" for process in self.processes()]
         bases = [self.path(self.own / "tmp"), self.path(self.own / "home/.cache")]
-        files = [
-            f"{self.name}: {path.name}"
-            for base in bases
-            for path in base.glob("**/gan-tutorial/*")
-            if path.is_dir()
-        ]
-        return running + files
+        found = [path for base in bases for path in base.glob("**/gan-tutorial/*")]
+        return running + [f"{self.name}: {path.name}" for path in found if path.is_dir()]
 
     def end_leftovers(self) -> None:
         """Kill all that runs in it."""
@@ -204,20 +198,19 @@ class TwoHosts:
         """Join them again."""
         for host, other in (self.both, self.both[::-1]):
             host.run("ip", "link", "set", host.device, "up")
-            host.run(
-                *("sh", "-c"),
-                f"ip neigh del {other.address} dev {host.device} 2>/dev/null || true",
-            )
+            forget = f"ip neigh del {other.address} dev {host.device} 2>/dev/null || true"
+            host.run("sh", "-c", forget)
 
     def leftovers(self) -> list[str]:
         """What runs on them, and what they have not cleaned up."""
         return [text for host in self.both for text in host.leftovers()]
 
 
-def _is_service(process: psutil.Process) -> bool:
-    line = " ".join(process.cmdline())
-    services = ("sshd: /usr/sbin/sshd", "/usr/sbin/sshd -f", "unshare ", "sleep 1000")
-    return line.startswith(services)
+def line(process: psutil.Process) -> str:
+    """A process's command line, cut short; "" when it has ended."""
+    with contextlib.suppress(psutil.Error):
+        return " ".join(process.cmdline())[:200]
+    return ""
 
 
 def why_impossible() -> str:
@@ -248,7 +241,10 @@ def two_hosts(folder: Path) -> Iterator[TwoHosts]:
         )
     started: list[subprocess.Popen[bytes]] = []
     try:
-        _cable(list(devices.values()))
+        one, other = devices.values()
+        subprocess.run(
+            ["ip", "link", "add", one, "type", "veth", "peer", "name", other], check=True
+        )
         hosts = []
         for name, address in names.items():
             given = folder / name
@@ -256,8 +252,9 @@ def two_hosts(folder: Path) -> Iterator[TwoHosts]:
             setup = SETUP.format(
                 own=own, given=given, name=name, address=address, device=devices[name]
             )
+            ends_with_us = ["setpriv", "--pdeathsig", "KILL"]
             unshare = ["unshare", *(f"--{kind}" for kind in KINDS), "--fork", "--kill-child"]
-            process = subprocess.Popen([*unshare, "--mount-proc", "sh", "-c", setup])
+            process = subprocess.Popen([*ends_with_us, *unshare, "--mount-proc", "sh", "-c", setup])
             started.append(process)
             pid = _first_process(process)
             subprocess.run(["ip", "link", "set", devices[name], "netns", str(pid)], check=True)
@@ -270,11 +267,6 @@ def two_hosts(folder: Path) -> Iterator[TwoHosts]:
             process.wait()
         for device in devices.values():
             subprocess.run(["ip", "link", "del", device], capture_output=True)
-
-
-def _cable(devices: list[str]) -> None:
-    one, other = devices
-    subprocess.run(["ip", "link", "add", one, "type", "veth", "peer", "name", other], check=True)
 
 
 def _write_files(given: Path, keys: Path, names: dict[str, str], address: str, own: Path) -> None:
@@ -292,19 +284,13 @@ def _write_files(given: Path, keys: Path, names: dict[str, str], address: str, o
 
 
 def _first_process(unshare: subprocess.Popen[bytes]) -> int:
-    found: list[psutil.Process] = []
-
-    def has_child() -> bool:
-        found[:] = psutil.Process(unshare.pid).children()
-        return bool(found)
-
-    _wait(has_child, "unshare starts nothing")
-    return found[0].pid
+    parent = psutil.Process(unshare.pid)
+    _wait(parent.children, "unshare starts nothing")
+    return parent.children()[0].pid
 
 
-def _wait(condition: object, failure: str) -> None:
+def _wait(condition: Callable[[], object], failure: str) -> None:
     deadline = time.monotonic() + STARTED_S
-    assert callable(condition)
     while not condition():
         assert time.monotonic() < deadline, failure
         time.sleep(0.02)

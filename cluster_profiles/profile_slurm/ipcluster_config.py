@@ -6,7 +6,7 @@ What the job is asked for is in ``ranks_config.py``.
 import sys
 from pathlib import Path
 
-from tutorial_lib.cluster import slurm_launch
+from tutorial_lib.cluster.slurm import launch
 
 c = get_config()
 
@@ -14,4 +14,4 @@ c.Cluster.engine_launcher_class = "slurm"
 c.Cluster.delay = 0
 c.Cluster.send_engines_connection_env = True  # the key goes by the job's environment
 c.SlurmEngineSetLauncher.engine_cmd = [sys.executable, "-P", "-m", "tutorial_lib.cluster.engine"]
-c.SlurmEngineSetLauncher.batch_template = slurm_launch.template(Path(__file__).parent)
+c.SlurmEngineSetLauncher.batch_template = launch.template(Path(__file__).parent)

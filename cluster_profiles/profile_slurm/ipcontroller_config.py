@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tutorial_lib.cluster import slurm_launch
+from tutorial_lib.cluster.slurm import launch
 
 c = get_config()
 
@@ -10,7 +10,7 @@ load_subconfig(str(Path(__file__).parents[1] / "profile_mpi" / "ipcontroller_con
 
 # Notebooks are on this host; engines reach it by the address that packets to the nodes carry.
 c.IPController.client_ip = "127.0.0.1"
-c.IPController.engine_ip = c.IPController.location = slurm_launch.address(Path(__file__).parent)
+c.IPController.engine_ip = c.IPController.location = launch.address(Path(__file__).parent)
 
 # What engines and controller say to each other crosses a network: encrypt it.
 c.IPController.enable_curve = True

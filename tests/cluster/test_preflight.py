@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tutorial_lib.cluster import Ranks, host_doors, host_facts, preflight, preflight_findings
-from tutorial_lib.cluster.host_doors import Door, Knock
-from tutorial_lib.cluster.host_facts import Facts, checksums, look, try_to_write
-from tutorial_lib.cluster.preflight import Failure
-from tutorial_lib.cluster.preflight_findings import spans
+from tutorial_lib.cluster import Ranks, preflight
+from tutorial_lib.cluster.preflight import Failure, findings
+from tutorial_lib.cluster.preflight import doors as host_doors
+from tutorial_lib.cluster.preflight import facts as host_facts
+from tutorial_lib.cluster.preflight.doors import Door, Knock
+from tutorial_lib.cluster.preflight.facts import Facts, checksums, look, try_to_write
+from tutorial_lib.cluster.preflight.findings import spans
 from tutorial_lib.display.findings import Verdict
 from tutorial_lib.launcher import cli
 
@@ -49,22 +51,22 @@ OPEN = [
 def test_all_alike_is_ok():
     facts = world()
     for finding in (
-        preflight_findings.hosts(facts),
-        preflight_findings.versions(facts),
-        preflight_findings.ports(DOORS, OPEN),
-        preflight_findings.clocks(DOORS, OPEN),
-        preflight_findings.data(facts, "/data"),
-        preflight_findings.checkpoints(facts, "/out"),
-        preflight_findings.gpus(facts, "auto"),
+        findings.hosts(facts),
+        findings.versions(facts),
+        findings.ports(DOORS, OPEN),
+        findings.clocks(DOORS, OPEN),
+        findings.data(facts, "/data"),
+        findings.checkpoints(facts, "/out"),
+        findings.gpus(facts, "auto"),
     ):
         assert finding.verdict is Verdict.OK, finding
         assert "\n" not in str(finding)
-    assert "node0 (ranks 0-1); node1 (ranks 2-3)" in preflight_findings.hosts(facts).text
+    assert "node0 (ranks 0-1); node1 (ranks 2-3)" in findings.hosts(facts).text
 
 
 def test_each_difference_of_versions_is_named_with_ranks_and_hosts():
     facts = change(world(), 3, versions={**VERSIONS, "torch": "2.12.0", "MPI": "Open MPI 5.0.2"})
-    finding = preflight_findings.versions(facts)
+    finding = findings.versions(facts)
     assert finding.verdict is Verdict.FIX
     assert "torch is 2.13.0 on ranks 0-2 (node0, node1), 2.12.0 on rank 3 (node1)" in finding.text
     assert "MPI is MPICH 5.0.2 on ranks 0-2 (node0, node1), Open MPI 5.0.2 on" in finding.text
@@ -74,21 +76,21 @@ def test_each_difference_of_versions_is_named_with_ranks_and_hosts():
 
 def test_a_package_that_is_missing_everywhere_is_no_agreement():
     facts = [replace(fact, versions={**VERSIONS, "mpi4py": "missing"}) for fact in world()]
-    finding = preflight_findings.versions(facts)
+    finding = findings.versions(facts)
     assert finding.verdict is Verdict.FIX
     assert "mpi4py: missing on all ranks" in finding.text
 
 
 def test_a_look_that_took_too_long_is_no_agreement():
     late = change(world(), 2, versions={}, problems={"versions": "no answer within 60 s"})
-    finding = preflight_findings.versions(late)
+    finding = findings.versions(late)
     assert finding.verdict is Verdict.FIX
     assert "no answer within 60 s on rank 2 (node1)" in finding.text
 
 
 def test_one_shut_direction_is_enough_to_fail():
     shut = [replace(k, problem="timed out") if k.origin == "node1" else k for k in OPEN]
-    finding = preflight_findings.ports(DOORS, shut)
+    finding = findings.ports(DOORS, shut)
     assert finding.verdict is Verdict.FIX
     assert "node1 can't reach node0 (node0.lan: timed out, 10.0.0.1: timed out)" in finding.text
     assert "node0 can't reach" not in finding.text
@@ -96,64 +98,64 @@ def test_one_shut_direction_is_enough_to_fail():
 
 
 def test_a_host_that_did_not_try_counts_as_shut():
-    finding = preflight_findings.ports(DOORS, OPEN[:2])
+    finding = findings.ports(DOORS, OPEN[:2])
     assert finding.verdict is Verdict.FIX
     assert "node1 can't reach node0 (it did not try)" in finding.text
 
 
 def test_a_name_that_leads_nowhere_is_told_apart_from_a_shut_port():
     nameless = [replace(OPEN[0], problem="Name or service not known"), *OPEN[1:]]
-    finding = preflight_findings.ports(DOORS, nameless)
+    finding = findings.ports(DOORS, nameless)
     assert finding.verdict is Verdict.NOTE
     assert "node0 reaches node1 at 10.0.0.2, not as node1.lan (Name or service" in finding.text
 
 
 def test_clocks_are_judged_beyond_doubt_only():
     late = [replace(k, ahead_s=-3.0, within_s=0.1) for k in OPEN]
-    finding = preflight_findings.clocks(DOORS, late)
+    finding = findings.clocks(DOORS, late)
     assert finding.verdict is Verdict.NOTE
     assert "node1 is 3.0 s behind node0" in finding.text
     vague = [replace(k, ahead_s=-3.0, within_s=2.5) for k in OPEN]
-    assert preflight_findings.clocks(DOORS, vague).verdict is Verdict.OK
-    assert "can't ask node1" in preflight_findings.clocks(DOORS, []).text
+    assert findings.clocks(DOORS, vague).verdict is Verdict.OK
+    assert "can't ask node1" in findings.clocks(DOORS, []).text
 
 
 def test_data_that_differs_lacks_a_file_or_is_not_there():
     other = change(world(), 1, files={**FILES, "b.gz": "2" * 32})
-    finding = preflight_findings.data(other, "/data")
+    finding = findings.data(other, "/data")
     assert finding.verdict is Verdict.FIX
     assert f"b.gz is {'1' * 12} on ranks 0, 2-3 (node0, node1), {'2' * 12} on rank 1 (node0)" in (
         finding.text
     )
     assert "a.gz" not in finding.text
     fewer = change(world(), 2, files={"a.gz": FILES["a.gz"]})
-    assert "missing on rank 2 (node1)" in preflight_findings.data(fewer, "/data").text
+    assert "missing on rank 2 (node1)" in findings.data(fewer, "/data").text
     unread = change(world(), 2, data_problem="/data: Stale file handle")
-    finding = preflight_findings.data(unread, "/data")
+    finding = findings.data(unread, "/data")
     assert finding.verdict is Verdict.FIX
     assert "/data: Stale file handle on rank 2 (node1): copy the data" in finding.text
 
 
 def test_only_rank_0_must_be_able_to_write():
     facts = change(world(), 0, write_problem="/out: Read-only file system")
-    finding = preflight_findings.checkpoints(facts, "/out")
+    finding = findings.checkpoints(facts, "/out")
     assert finding.verdict is Verdict.FIX
     assert "rank 0 on node0 can't write to /out: Read-only file system" in finding.text
     full = change(world(), 0, free_bytes=2**20)
-    assert preflight_findings.checkpoints(full, "/out").verdict is Verdict.NOTE
+    assert findings.checkpoints(full, "/out").verdict is Verdict.NOTE
 
 
 def test_gpus_are_told_with_their_ranks_and_differing_nccl_is_to_be_mended():
     facts = [
         replace(fact, local_rank=fact.rank % 2, gpus=("A", "B"), nccl="2.27.3") for fact in world()
     ]
-    finding = preflight_findings.gpus(facts, "auto")
+    finding = findings.gpus(facts, "auto")
     assert finding.verdict is Verdict.OK
     assert "NCCL 2.27.3 (rank 0: cuda:0, rank 1: cuda:1, rank 2: cuda:0, rank 3: cuda:1)" in (
         finding.text
     )
-    assert preflight_findings.gpus(change(facts, 3, nccl="2.21.5"), "auto").verdict is Verdict.FIX
-    few = preflight_findings.gpus([replace(f, gpus=("A",)) for f in facts], "gpu")
+    assert findings.gpus(change(facts, 3, nccl="2.21.5"), "auto").verdict is Verdict.FIX
+    few = findings.gpus([replace(f, gpus=("A",)) for f in facts], "gpu")
     assert few.verdict is Verdict.NOTE
     assert "NCCL takes one rank per GPU" in few.text
 
@@ -229,7 +231,8 @@ def test_only_who_knows_the_token_is_let_in():
 
 SECOND_HOST = """
 import socket
-from tutorial_lib.cluster import host_doors, host_facts
+from tutorial_lib.cluster.preflight import doors as host_doors
+from tutorial_lib.cluster.preflight import facts as host_facts
 
 kept_names = socket.gethostname, socket.getfqdn
 socket.getfqdn = lambda: "localhost"
@@ -324,8 +327,9 @@ def test_what_differs_on_a_real_rank_is_found(
 def test_a_rank_that_does_not_answer_is_named(ranks: Ranks, monkeypatch) -> None:
     ranks.preflight()  # torch is imported
     monkeypatch.setattr(preflight, "STEP_S", 4.0)
-    hang = "from tutorial_lib.cluster import host_facts; kept = host_facts._within\n"
-    ranks.run(hang + "import time; host_facts._within = lambda *a: time.sleep(8)", ranks=[1])
+    hang = "from tutorial_lib.cluster.preflight import facts as host_facts; import time\n"
+    hang += "kept, host_facts._within = host_facts._within, lambda *a: time.sleep(8)"
+    ranks.run(hang, ranks=[1])
     (finding,) = ranks.preflight()
     assert "no answer from rank 1: it did not answer within 4 s" in finding.text
     time.sleep(6)

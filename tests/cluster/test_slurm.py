@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
@@ -12,12 +11,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import ModuleType
 
 import nbformat
 import psutil
 import pytest
+import slurm_site
 
 from tutorial_lib.cluster import (
     Cluster,
@@ -33,17 +31,6 @@ from tutorial_lib.cluster.runtime import RUNTIME_VARIABLE, running
 CHAPTER_S = 280
 SLEEP = "import time; time.sleep(100)"
 
-
-def _site_module() -> ModuleType:
-    path = Path(__file__).with_name("slurm_site.py")
-    specification = importlib.util.spec_from_file_location("slurm_site", path)
-    module = importlib.util.module_from_spec(specification)
-    sys.modules["slurm_site"] = module
-    specification.loader.exec_module(module)
-    return module
-
-
-slurm_site = _site_module()
 
 pytestmark = [
     pytest.mark.engines,
@@ -213,12 +200,12 @@ def test_a_dead_rank_is_told_apart_from_a_cancelled_job(queue):
         assert "rank 1 has died (SIGKILL" in message
 
 
-@pytest.mark.parametrize("kinds", [("supervisor",), ("slurm_job",), ("supervisor", "slurm_job")])
+@pytest.mark.parametrize("kinds", [("supervisor",), ("slurm.job",), ("supervisor", "slurm.job")])
 def test_whoever_is_killed_the_job_ends(queue, wait_until, kinds):
     with cluster() as ranks:
         (folder,) = running("slurm")
         supervisor = psutil.Process(folder.read_record().supervisor)
-        (job,) = [p for p in supervisor.children() if "slurm_job" in " ".join(p.cmdline())]
+        (job,) = [p for p in supervisor.children() if "slurm.job" in " ".join(p.cmdline())]
         for process in (supervisor, job):
             if any(kind in " ".join(process.cmdline()) for kind in kinds):
                 process.kill()

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tutorial_lib.cluster import ClusterError, job_note, slurm, slurm_launch
+from tutorial_lib.cluster import ClusterError, job_note
 from tutorial_lib.cluster.errors import HostsError
 from tutorial_lib.cluster.job_note import JobNote, StartLimit
 from tutorial_lib.cluster.launch import Request
 from tutorial_lib.cluster.mpi_flavour import MpiFlavour
 from tutorial_lib.cluster.runtime import ClusterFolder
-from tutorial_lib.cluster.slurm_states import JobState, read
+from tutorial_lib.cluster.slurm import commands, launch
+from tutorial_lib.cluster.slurm.states import JobState, read
 
 MPICH = MpiFlavour("mpiexec", "MPICH", (5, 0, 2))
 OPEN_MPI = MpiFlavour("mpirun", "Open MPI", (5, 0, 2))
@@ -57,19 +58,19 @@ def test_states_in_words(line, text, is_waiting, is_over, is_outside):
 
 
 def test_what_is_filled_in_becomes_an_option_and_what_is_empty_does_not():
-    assert slurm_launch.sbatch_options({}, 4) == [
+    assert launch.sbatch_options({}, 4) == [
         *("--ntasks=4", "--no-requeue", "--export=ALL", "--chdir=/", "--output=/dev/null"),
     ]
     filled = {
         **{"partition": "gpu", "account": "physics", "nodes": 2, "gpus": 4, "time": "1:00:00"},
         "options": ["--qos=debug"],
     }
-    assert slurm_launch.sbatch_options(filled, 8)[5:] == [
+    assert launch.sbatch_options(filled, 8)[5:] == [
         *("--partition=gpu", "--account=physics", "--nodes=2", "--gres=gpu:4", "--time=1:00:00"),
         "--qos=debug",
     ]
     with pytest.raises(ClusterError, match="write a list"):
-        slurm_launch.sbatch_options({"options": "--qos=debug"}, 1)
+        launch.sbatch_options({"options": "--qos=debug"}, 1)
 
 
 @pytest.mark.parametrize(
@@ -85,8 +86,8 @@ def test_what_is_filled_in_becomes_an_option_and_what_is_empty_does_not():
     ],
 )
 def test_ranks_of_a_job_are_started_in_a_language_that_both_speak(mpi, wanted, offered, kind):
-    assert slurm_launch.mpi_kind(mpi, wanted, offered) == kind
-    command = slurm_launch.rank_command(mpi, kind, 4, ["python", "x.py"])
+    assert launch.mpi_kind(mpi, wanted, offered) == kind
+    command = launch.rank_command(mpi, kind, 4, ["python", "x.py"])
     assert command[-2:] == ["python", "x.py"]
     if kind == "mpiexec":
         assert command[0] == mpi.mpiexec
@@ -96,12 +97,12 @@ def test_ranks_of_a_job_are_started_in_a_language_that_both_speak(mpi, wanted, o
 
 def test_a_language_that_srun_does_not_speak_is_refused():
     with pytest.raises(ClusterError, match=r"'pmix', but `srun --mpi=list` has none, pmi2"):
-        slurm_launch.mpi_kind(OPEN_MPI, "pmix", {"none", "pmi2"})
+        launch.mpi_kind(OPEN_MPI, "pmix", {"none", "pmi2"})
 
 
 def test_hosts_are_slurms_to_choose(tmp_path):
     with pytest.raises(HostsError, match="--nodelist"):
-        slurm_launch.plan(Request(tmp_path, {}, 2, ("x",), "node1:2"))
+        launch.plan(Request(tmp_path, {}, 2, ("x",), "node1:2"))
 
 
 @pytest.fixture
@@ -119,26 +120,26 @@ def fake(tmp_path, monkeypatch):
 
 
 def test_where_there_is_no_slurm_it_says_so(fake):
-    for ask in (slurm.mpi_types, slurm.node_addresses):
+    for ask in (commands.mpi_types, commands.node_addresses):
         with pytest.raises(ClusterError, match="on the PATH: start the ranks where SLURM's"):
             ask()
 
 
 def test_what_srun_speaks_is_read_wherever_it_says_so(fake):
     fake("srun", "printf 'MPI plugin types are...\\n\\tpmix\\n\\tnone\\n\\tpmi2\\n' >&2")
-    assert slurm.mpi_types() == {"pmix", "none", "pmi2"}
+    assert commands.mpi_types() == {"pmix", "none", "pmi2"}
     fake("srun", "echo 'srun: MPI types are... srun: none srun: pmi2'")
-    assert slurm.mpi_types() == {"none", "pmi2"}
+    assert commands.mpi_types() == {"none", "pmi2"}
 
 
 def test_a_command_that_fails_or_hangs_is_quoted_in_time(fake):
     fake("squeue", "echo 'squeue: error: slurm_load_jobs: Unable to contact' >&2; exit 1")
     with pytest.raises(ClusterError, match="squeue: slurm_load_jobs: Unable to contact"):
-        slurm.state(17)
+        commands.state(17)
     fake("sleepy", "exec /bin/sleep 20")
     began = time.monotonic()
     with pytest.raises(ClusterError, match=r"did not answer within 0\.5 s"):
-        slurm.run("sleepy", timeout_s=0.5)
+        commands.run("sleepy", timeout_s=0.5)
     assert time.monotonic() - began < 10
 
 
@@ -147,15 +148,15 @@ def test_a_job_that_slurm_has_forgotten_has_ended(fake):
     fake(
         "scancel", "echo 'scancel: error: Kill job error on job id 17: Invalid job id' >&2; exit 1"
     )
-    assert slurm.state(17) == JobState(17, "")
-    slurm.cancel(17)
+    assert commands.state(17) == JobState(17, "")
+    commands.cancel(17)
 
 
 def test_nodes_are_told_once_and_of_the_partition(fake):
     fake("sinfo", 'case "$*" in *--partition=gpu*) echo n1; echo n1; echo n2;; *) ;; esac')
-    assert slurm.node_addresses("gpu") == ["n1", "n2"]
+    assert commands.node_addresses("gpu") == ["n1", "n2"]
     with pytest.raises(ClusterError, match="no nodes"):
-        slurm.node_addresses()
+        commands.node_addresses()
 
 
 def test_a_job_around_this_process_does_not_leak_into_the_new_one(fake, monkeypatch):
@@ -165,7 +166,7 @@ def test_a_job_around_this_process_does_not_leak_into_the_new_one(fake, monkeypa
     monkeypatch.setenv("SLURM_CONF", "/etc/slurm/slurm.conf")
     monkeypatch.setenv("SBATCH_ACCOUNT", "physics")
     fake("env", "exec /usr/bin/env")
-    names = {line.split("=")[0] for line in slurm.run("env").splitlines()}
+    names = {line.split("=")[0] for line in commands.run("env").splitlines()}
     assert {"SLURM_CONF", "SBATCH_ACCOUNT"} <= names
     assert not {"SLURM_JOB_ID", "SLURM_NTASKS", "PMI_RANK"} & names
 

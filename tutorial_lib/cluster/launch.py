@@ -71,7 +71,7 @@ Planner = Callable[[Request], Launch]
 LAUNCHERS = {  # name -> module with ``plan(request)``
     "mpiexec": "launch",
     "ssh": "ssh_launch",
-    "slurm": "slurm_launch",
+    "slurm": "slurm.launch",
 }
 
 

@@ -1,6 +1,6 @@
 """The program that stands for a SLURM job on this host, as mpiexec stands for ranks.
 
-    python -m tutorial_lib.cluster.slurm_job --name NAME --queue-timeout S OPTIONS -- SCRIPT
+    python -m tutorial_lib.cluster.slurm.job --queue-timeout SECONDS --sbatch=OPTION SCRIPT
 
 It hands the job in, says how it is (in the cluster's folder, and in its own log), and ends with it.
 The job ends with it too: when it is told to end, and when the cluster's supervisor is gone. A
@@ -20,11 +20,12 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from tutorial_lib.cluster import job_note, lifeline, slurm
+from tutorial_lib.cluster import job_note, lifeline
 from tutorial_lib.cluster.job_note import JobNote
 from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, ClusterFolder
-from tutorial_lib.cluster.slurm import SlurmError
-from tutorial_lib.cluster.slurm_states import JobState
+from tutorial_lib.cluster.slurm import commands
+from tutorial_lib.cluster.slurm.commands import SlurmError
+from tutorial_lib.cluster.slurm.states import JobState
 
 # Between two looks at a job, in seconds: while it is young, waits, runs, or something happens.
 YOUNG_S, QUEUE_S, RUN_S, HURRY_S = 1.0, 10.0, 30.0, 0.25
@@ -68,7 +69,7 @@ class SlurmJob:
             The exit status that tells how it ended: 0 if well.
         """
         try:
-            number = slurm.submit(script, options)
+            number = commands.submit(script, options)
         except SlurmError as error:
             self._end_with(f"SLURM did not take the job: {error}")
             return 1
@@ -76,20 +77,20 @@ class SlurmJob:
             return self._follow(number)
         finally:
             with contextlib.suppress(SlurmError):
-                slurm.cancel(number)  # if it has not ended
+                commands.cancel(number)  # if it has not ended
 
     def _follow(self, number: int) -> int:
         began = time.monotonic()
         state = JobState(number, "PENDING")
         while not self.is_told_to_end:
             with contextlib.suppress(SlurmError):  # a controller that restarts loses no jobs
-                state = slurm.state(number)
+                state = commands.state(number)
             self._say(state)
             if state.is_over:
                 return 0 if state.name in ("COMPLETED", "") else 1
             waited_s = time.monotonic() - began
             if state.is_waiting and waited_s > self.queue_timeout_s:
-                slurm.cancel(number)
+                commands.cancel(number)
                 self._end_with(
                     f"{state} for {waited_s:.0f} s, so it has been withdrawn: try again later, ask "
                     "for less, or let it wait longer by c.Ranks.queue_timeout_s"
@@ -124,14 +125,14 @@ class SlurmJob:
         """End the job, and wait until nothing of it is in the queue."""
         deadline = time.monotonic() + END_S
         with contextlib.suppress(SlurmError):
-            slurm.cancel(number)
-            while not slurm.state(number).is_over and time.monotonic() < deadline:
+            commands.cancel(number)
+            while not commands.state(number).is_over and time.monotonic() < deadline:
                 time.sleep(HURRY_S)
 
 
 def main() -> None:
     """Stand for one job."""
-    parser = argparse.ArgumentParser(prog="slurm_job")
+    parser = argparse.ArgumentParser(prog="job")
     parser.add_argument("--queue-timeout", type=float, required=True, metavar="SECONDS")
     parser.add_argument("--sbatch", action="append", default=[], metavar="OPTION")
     parser.add_argument("script")
@@ -141,7 +142,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, job.on_signal)
     lifeline.watch(folder.lifeline, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    name = f"--job-name={slurm.JOB_PREFIX}{folder.path.name}"
+    name = f"--job-name={commands.JOB_PREFIX}{folder.path.name}"
     sys.exit(job.run(given.script, [name, *given.sbatch]))
 
 

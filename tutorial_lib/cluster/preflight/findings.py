@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from tutorial_lib.cluster.host_doors import Door, Knock
-from tutorial_lib.cluster.host_facts import Facts
+from tutorial_lib.cluster.preflight.doors import Door, Knock
+from tutorial_lib.cluster.preflight.facts import Facts
 from tutorial_lib.display.findings import Finding, Verdict
 from tutorial_lib.distributed import gpu_placement
 from tutorial_lib.distributed.gpu_placement import Seat, Wish

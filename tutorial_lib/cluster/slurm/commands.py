@@ -6,9 +6,8 @@ import os
 import subprocess
 from collections.abc import Sequence
 
-from tutorial_lib.cluster import slurm_states
 from tutorial_lib.cluster.errors import ClusterError
-from tutorial_lib.cluster.slurm_states import JobState
+from tutorial_lib.cluster.slurm.states import FORMAT, JobState, read
 
 JOB_PREFIX = "gan-tutorial-"  # of the name of a cluster's job; the name of its folder follows
 COMMAND_S = 30.0  # a busy controller of a large site may take seconds to answer
@@ -100,14 +99,14 @@ def state(number: int) -> JobState:
     Raises:
         SlurmError: SLURM does not answer.
     """
-    form = f"--format={slurm_states.FORMAT}"
+    form = f"--format={FORMAT}"
     try:
         answer = run("squeue", "--noheader", "--states=all", f"--jobs={number}", form)
     except SlurmError as error:
         if "Invalid job id" in str(error):  # it ended some minutes ago
             return JobState(number, "")
         raise
-    return slurm_states.read(number, answer.partition("\n")[0])
+    return read(number, answer.partition("\n")[0])
 
 
 def cancel(number: int) -> None:

@@ -9,14 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tutorial_lib.cluster import mpi_flavour, slurm
+from tutorial_lib.cluster import mpi_flavour
 from tutorial_lib.cluster.errors import ClusterError, HostsError
 from tutorial_lib.cluster.hosts import address_towards, addresses_towards
 from tutorial_lib.cluster.launch import Launch, Request, settings_of
 from tutorial_lib.cluster.mpi_flavour import MpiFlavour
 from tutorial_lib.cluster.runtime import SILENCE_S
+from tutorial_lib.cluster.slurm import commands
 
-JOB_MODULE = "tutorial_lib.cluster.slurm_job"
+JOB_MODULE = "tutorial_lib.cluster.slurm.job"
 QUEUE_TIMEOUT_S = 600.0
 MOST_ASKED = 16  # so many nodes tell by which addresses this host is reached
 BY_MPIEXEC = "mpiexec"
@@ -57,7 +58,7 @@ def plan(request: Request) -> Launch:
         )
     settings = request.settings
     mpi = mpi_flavour.detect()
-    kind = mpi_kind(mpi, str(settings.get("mpi", "")), slurm.mpi_types())
+    kind = mpi_kind(mpi, str(settings.get("mpi", "")), commands.mpi_types())
     options = sbatch_options(settings, request.n)
     script = SCRIPT.format(command=shlex.join(rank_command(mpi, kind, request.n, request.program)))
     queue_timeout_s = float(settings.get("queue_timeout_s", QUEUE_TIMEOUT_S))
@@ -71,7 +72,7 @@ def plan(request: Request) -> Launch:
         environment=mpi.environment,
         peers=_peers(str(settings.get("partition", ""))),
         silence_s=float(settings.get("silence_s", SILENCE_S)),
-        withdraw=slurm.cancel_named(f"{slurm.JOB_PREFIX}{{cluster}}"),
+        withdraw=commands.cancel_named(f"{commands.JOB_PREFIX}{{cluster}}"),
     )
 
 
@@ -151,7 +152,7 @@ def template(profile: Path) -> str:
     """
     settings = settings_of(profile)
     mpi = mpi_flavour.detect()
-    kind = mpi_kind(mpi, str(settings.get("mpi", "")), slurm.mpi_types())
+    kind = mpi_kind(mpi, str(settings.get("mpi", "")), commands.mpi_types())
     lines = [f"#SBATCH {option}" for option in sbatch_options(settings, 1)[1:]]
     command = rank_command(mpi, kind, 1, ["--", "--mpi"])
     starter = shlex.join(command[: command.index("--")])
@@ -176,7 +177,7 @@ def address(profile: Path) -> str:
 
 def _peers(partition: str) -> tuple[str, ...]:
     """Some nodes that this host can name, to learn by which of its addresses they reach it."""
-    nodes = slurm.node_addresses(partition)
+    nodes = commands.node_addresses(partition)
     step = max(1, len(nodes) // MOST_ASKED)
     found = []
     for node in nodes[::step]:

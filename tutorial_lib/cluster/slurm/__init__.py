@@ -1,0 +1,1 @@
+"""Ranks as a job of SLURM."""

@@ -37,8 +37,16 @@ def placement_picture(slots: Mapping[str, int], homes: Sequence[str]) -> Picture
     top = 0.0
     for number, (host, ranks) in enumerate(held.items()):
         look = style(number)
-        box = {"facecolor": "none", "edgecolor": INK, "linewidth": 1.4}
-        axes.add_patch(Rectangle((-2.9, top), columns + 3.0, heights[host] + 0.1, **box))
+        axes.add_patch(
+            Rectangle(
+                (-2.9, top),
+                columns + 3.0,
+                heights[host] + 0.1,
+                facecolor="none",
+                edgecolor=INK,
+                linewidth=1.4,
+            )
+        )
         middle = top + heights[host] / 2 + 0.05
         axes.text(-2.75, middle, f"{host}\n{_slots(slots[host])}", va="center", fontsize=10)
         for place in range(places[host]):
@@ -56,8 +64,8 @@ def placement_picture(slots: Mapping[str, int], homes: Sequence[str]) -> Picture
                 )
             )
             if is_taken:
-                where = {"ha": "center", "va": "center", "color": look.on_colour}
-                axes.text(x + 0.5, y + 0.5, str(ranks[place]), fontsize=11, **where)
+                number_text = axes.text(x + 0.5, y + 0.5, str(ranks[place]), fontsize=11)
+                number_text.set(ha="center", va="center", color=look.on_colour)
         top += heights[host] + 0.4
     axes.set_xlim(-3.0, columns + 0.2)
     axes.set_ylim(top, -0.1)

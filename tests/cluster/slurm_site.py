@@ -77,7 +77,7 @@ class Site:
             env={**os.environ, "SLURM_CONF": str(self.configuration)},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
         )
         assert done.returncode == 0, f"{command}: {done.stderr}"
         return done.stdout

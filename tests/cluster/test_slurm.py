@@ -324,6 +324,13 @@ def test_ipyparallels_own_command_starts_ranks_that_a_notebook_joins(
         ipcluster("stop")
 
 
+def test_a_job_of_ones_own_checks_its_nodes(queue, tmp_path):
+    program = [sys.executable, "-m", "tutorial_lib.cluster.preflight"]
+    told = queue.run("srun", "--mpi=pmi2", "-n", "2", *program, "--checkpoint-dir", str(tmp_path))
+    assert told.count("OK    Hosts") == 1
+    assert "2 ranks on 1 host" in told
+
+
 def joins(found: Cluster) -> bool:
     joined = found._join_running()
     if joined is not None:

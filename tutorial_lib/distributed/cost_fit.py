@@ -23,6 +23,7 @@ from tutorial_lib.distributed.cost_model import (
 )
 
 FEWEST_SIZES = 3  # that one algorithm's two numbers may be fitted to
+SHORT_BYTES = 1024  # up to here no MPI library cuts a tensor in parts
 ROUNDS = 30  # of reweighting
 ROBUST = 1.5  # Huber's limit, in units of the typical error
 
@@ -180,8 +181,9 @@ def fit_network(
             f"all-reduces of {len(sizes)} sizes; {2 * FEWEST_SIZES} or more are needed to tell "
             "short messages from long ones"
         )
+    limits = sizes[FEWEST_SIZES : len(sizes) - FEWEST_SIZES + 1]
     candidates = []
-    for limit in sizes[FEWEST_SIZES : len(sizes) - FEWEST_SIZES + 1]:
+    for limit in [limit for limit in limits if limit > SHORT_BYTES] or limits:
         short = [timing for timing in reductions if timing.nbytes < limit]
         long = [timing for timing in reductions if timing.nbytes >= limit]
         for algorithm in (HALVING, RING):

@@ -6,7 +6,8 @@ The hosts are those of the file ``hosts`` beside this one.
 import sys
 from pathlib import Path
 
-from tutorial_lib.cluster import mpi_flavour, ssh_launch
+from tutorial_lib.cluster import mpi_flavour
+from tutorial_lib.cluster.remote import ssh_launch
 
 c = get_config()
 

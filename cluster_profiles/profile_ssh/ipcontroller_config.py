@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tutorial_lib.cluster import ssh_launch
+from tutorial_lib.cluster.remote import ssh_launch
 
 c = get_config()
 

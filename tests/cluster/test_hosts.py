@@ -15,18 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tutorial_lib.cluster import (
-    Cluster,
-    ClusterError,
-    HostsError,
-    MpiError,
-    host_check,
-    interfaces,
-    remote_shell,
-    runtime,
-    ssh_launch,
-    start_data,
-)
+from tutorial_lib.cluster import Cluster, ClusterError, HostsError, MpiError, launch, runtime
 from tutorial_lib.cluster.hosts import (
     Host,
     address_of,
@@ -37,8 +26,15 @@ from tutorial_lib.cluster.hosts import (
     read_hosts,
 )
 from tutorial_lib.cluster.mpi_flavour import MpiFlavour
-from tutorial_lib.cluster.switchboard import Switchboard
-from tutorial_lib.cluster.wire import Wire, WireError
+from tutorial_lib.cluster.remote import (
+    host_check,
+    interfaces,
+    remote_shell,
+    ssh_launch,
+    start_data,
+)
+from tutorial_lib.cluster.remote.switchboard import Switchboard
+from tutorial_lib.cluster.remote.wire import Wire, WireError
 
 WaitUntil = Callable[..., bool]
 TWO = [Host("node1", 2), Host("node2", 2)]
@@ -138,8 +134,6 @@ def test_profile_of_one_host_refuses_hosts_and_that_of_several_needs_some() -> N
 def test_launcher_that_a_profile_makes_up_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tutorial_lib.cluster import launch
-
     monkeypatch.setattr(launch, "profile_folder", lambda name: tmp_path)
     (tmp_path / "ranks_config.py").write_text("c = get_config()\nc.Ranks.launcher = 'rocket'\n")
     with pytest.raises(ClusterError, match=r"ranks_config.py: no launcher 'rocket'; there are"):

@@ -252,12 +252,14 @@ def test_output_errors_interrupts_and_deaths_are_as_on_one_host(
 
 
 def test_host_that_cannot_be_used_is_named(hosts: TwoHosts) -> None:
-    code = "import sys\nfrom tutorial_lib.cluster import Cluster\n"
-    code += "try:\n    Cluster(4, hosts=sys.argv[1]).start()\n"
-    code += (
-        "except Exception as e:\n    import json; print("
-        > " + json.dumps([type(e).__name__, str(e)]))"
-    )
+    code = """
+import json, sys
+from tutorial_lib.cluster import Cluster, HostsError
+try:
+    Cluster(4, hosts=sys.argv[1]).start()
+except HostsError as error:
+    print("> " + json.dumps(str(error)))
+"""
     ssh = hosts.first.environment()["GAN_TUTORIAL_SSH"]
     strangers = {"GAN_TUTORIAL_SSH": f"{ssh} -o UserKnownHostsFile=/dev/null"}
     for named, env, expected in [

@@ -6,7 +6,7 @@ It differs from ipengine in five ways: the threads of numerical libraries are se
 loaded; its helper process is forked, not started anew; it writes a log of its own and says how
 far it has come; a warden, its parent, notes how it ended and clears up after it; and it ends when
 its cluster's supervisor does. On another host than the supervisor's, a guard stands for that (see
-guard.py).
+remote/guard.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tutorial_lib.cluster import control, lifeline, mpi_flavour, start_data, warden
+from tutorial_lib.cluster import control, lifeline, mpi_flavour, warden
+from tutorial_lib.cluster.remote import start_data
 from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, ClusterFolder
 from tutorial_lib.distributed.topology import detect, threads_per_rank
 
@@ -115,7 +116,7 @@ def _arrive(rank: int) -> ClusterFolder | None:
     start = start_data.take()
     if start is None:
         return None
-    from tutorial_lib.cluster import guard, interfaces
+    from tutorial_lib.cluster.remote import guard, interfaces
 
     try:
         arrival = guard.arrive(start, rank)

@@ -70,7 +70,7 @@ Planner = Callable[[Request], Launch]
 
 LAUNCHERS = {  # name -> module with ``plan(request)``
     "mpiexec": "launch",
-    "ssh": "ssh_launch",
+    "ssh": "remote.ssh_launch",
     "slurm": "slurm.launch",
 }
 

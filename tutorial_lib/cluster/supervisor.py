@@ -8,7 +8,7 @@ controller or the ranks end, or it is told to stop by SIGTERM, it ends everythin
 removes the cluster's folder, and ends. Should it be killed itself, controller and engines notice
 by its lifeline. To its owner it writes one JSON object a line.
 
-Ranks that may be on other hosts are linked to it (see switchboard.py and guard.py).
+Ranks that may be on other hosts are linked to it (see ``remote``).
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from types import FrameType
 
 import psutil
 
-from tutorial_lib.cluster import away, job_note, lifeline
+from tutorial_lib.cluster import job_note, lifeline
+from tutorial_lib.cluster.remote import away
+from tutorial_lib.cluster.remote.start_data import START_VARIABLE
+from tutorial_lib.cluster.remote.switchboard import SUSPECT_S, Switchboard
 from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, ClusterFolder
-from tutorial_lib.cluster.start_data import START_VARIABLE
-from tutorial_lib.cluster.switchboard import SUSPECT_S, Switchboard
 
 POLL_S = 0.1
 ENGINES_GRACE_S = 3.0

@@ -1,6 +1,6 @@
 """The ssh that MPI starts its daemons on other hosts with.
 
-    python -m tutorial_lib.cluster.remote_shell [options of ssh] HOST COMMAND...
+    python -m tutorial_lib.cluster.remote.remote_shell [options of ssh] HOST COMMAND...
 
 It is ssh that never asks and never waits for ever, and that hands the keys of the cluster to the
 command by its standard input, from where they get into the command's environment.
@@ -13,7 +13,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from tutorial_lib.cluster.start_data import START_VARIABLE
+from tutorial_lib.cluster.remote.start_data import START_VARIABLE
 
 SSH_VARIABLE = "GAN_TUTORIAL_SSH"
 CONNECT_S = 10

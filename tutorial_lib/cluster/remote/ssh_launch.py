@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tutorial_lib.cluster import host_check, interfaces, mpi_flavour
+from tutorial_lib.cluster import mpi_flavour
 from tutorial_lib.cluster.errors import HostsError, MpiError
 from tutorial_lib.cluster.hosts import (
     Host,
@@ -22,12 +22,13 @@ from tutorial_lib.cluster.hosts import (
 )
 from tutorial_lib.cluster.launch import Hosts, Launch, Request, settings_of
 from tutorial_lib.cluster.mpi_flavour import MPIEXEC_VARIABLE, MpiFlavour
-from tutorial_lib.cluster.remote_shell import SSH_VARIABLE
+from tutorial_lib.cluster.remote import host_check, interfaces
+from tutorial_lib.cluster.remote.remote_shell import SSH_VARIABLE
+from tutorial_lib.cluster.remote.start_data import START_VARIABLE
 from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, RUNTIME_VARIABLE, SILENCE_S
-from tutorial_lib.cluster.start_data import START_VARIABLE
 
 HOST_FILE = "hosts"
-SHELL_MODULE = "tutorial_lib.cluster.remote_shell"
+SHELL_MODULE = "tutorial_lib.cluster.remote.remote_shell"
 # What a rank on another host needs of this host's environment. Its PATH, HOME and folders for
 # temporary files are its own.
 PASSED_ON = (

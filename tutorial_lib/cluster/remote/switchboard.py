@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tutorial_lib.cluster.remote.start_data import StartData
+from tutorial_lib.cluster.remote.wire import HANDSHAKE_S, STOPPED_S, Message, Wire
 from tutorial_lib.cluster.runtime import LOG_TAIL_BYTES, ClusterFolder
-from tutorial_lib.cluster.start_data import StartData
 from tutorial_lib.cluster.whereabouts import sentence
-from tutorial_lib.cluster.wire import HANDSHAKE_S, STOPPED_S, Message, Wire
 
 BEAT_S = 1.0
 SUSPECT_S = 3.0  # of silence; who ends meanwhile, ends because of it

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tutorial_lib.cluster.errors import HostsError
-from tutorial_lib.cluster.remote_shell import CONNECT_S, ssh_command
+from tutorial_lib.cluster.remote.remote_shell import CONNECT_S, ssh_command
 
 ANSWER_S = 30.0  # a busy host may take long to load Python
 AT_ONCE = 32

@@ -27,11 +27,12 @@ from typing import Any
 
 import psutil
 
-from tutorial_lib.cluster import away, lifeline, runtime
+from tutorial_lib.cluster import lifeline, runtime
+from tutorial_lib.cluster.remote import away
+from tutorial_lib.cluster.remote.start_data import StartData
+from tutorial_lib.cluster.remote.switchboard import BEAT_S
+from tutorial_lib.cluster.remote.wire import Wire
 from tutorial_lib.cluster.runtime import LOG_TAIL_BYTES, ClusterFolder
-from tutorial_lib.cluster.start_data import StartData
-from tutorial_lib.cluster.switchboard import BEAT_S
-from tutorial_lib.cluster.wire import Wire
 
 TURN_S = 0.05
 ENGINE_GRACE_S = 4.0  # an engine that is told to end takes at most 3 s

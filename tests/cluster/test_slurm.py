@@ -262,12 +262,15 @@ def test_a_job_that_waits_for_too_long_is_withdrawn_and_the_reason_told(queue, c
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_a_waiting_job_leaves_with_who_waits_for_it(queue, wait_until, is_killed):
+def test_a_waiting_job_leaves_with_who_waits_for_it(queue, wait_until, tmp_path, is_killed):
     number = hog(queue)
     program = "from tutorial_lib.cluster import Cluster; Cluster(2, 'slurm', attach=False).start()"
-    waiting = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
+    with (tmp_path / "log").open("w+") as log:
+        waiting = subprocess.Popen([sys.executable, "-c", program], stdout=log, stderr=log)
     try:
-        assert wait_until(lambda: len(queue.queue()) == 2, 40)
+        has_come = wait_until(lambda: len(queue.queue()) == 2 or waiting.poll() is not None, 60)
+        assert has_come, "no second job"
+        assert waiting.poll() is None, (tmp_path / "log").read_text()
     finally:
         waiting.send_signal(signal.SIGKILL if is_killed else signal.SIGINT)
         waiting.wait(30)

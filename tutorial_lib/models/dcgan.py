@@ -92,7 +92,7 @@ class BatchNorm(nn.Module):
             The same shape.
         """
         if x.dim() == 2:
-            return self(x.unsqueeze(1), batches).squeeze(1)
+            return self.forward(x.unsqueeze(1), batches).squeeze(1)
         if not self.training or batches == 1:
             return self._normalized(x)
         return torch.cat([self._normalized(part) for part in x.chunk(batches)])

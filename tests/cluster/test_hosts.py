@@ -1,21 +1,17 @@
-"""Hosts are read, reached and checked; links let nobody in who does not belong to the cluster."""
+"""Hosts are read, reached and checked."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shlex
-import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tutorial_lib.cluster import Cluster, ClusterError, HostsError, MpiError, launch, runtime
+from tutorial_lib.cluster import Cluster, ClusterError, HostsError, MpiError, launch
 from tutorial_lib.cluster.hosts import (
     Host,
     address_of,
@@ -33,10 +29,7 @@ from tutorial_lib.cluster.remote import (
     ssh_launch,
     start_data,
 )
-from tutorial_lib.cluster.remote.switchboard import Switchboard
-from tutorial_lib.cluster.remote.wire import Wire, WireError
 
-WaitUntil = Callable[..., bool]
 TWO = [Host("node1", 2), Host("node2", 2)]
 
 
@@ -233,80 +226,3 @@ def program(path: Path, text: str) -> Path:
     path.write_text(text)
     path.chmod(0o755)
     return path
-
-
-@pytest.fixture
-def switchboard() -> Iterator[Switchboard]:
-    folder = runtime.create("test")
-    board = Switchboard(folder, ["127.0.0.1"], silence_s=1.0)
-    yield board
-    board.close()
-    folder.remove()
-
-
-@contextlib.contextmanager
-def linked(board: Switchboard, token: str | None = None) -> Iterator[Wire]:
-    start = board.start_data({})
-    wire = Wire(socket.create_connection(start.ways[0]), token or start.token, is_supervisor=False)
-    yield wire
-    wire.close()
-
-
-def test_silent_rank_is_lost_and_named(switchboard: Switchboard, wait_until: WaitUntil) -> None:
-    with linked(switchboard) as one, linked(switchboard) as other:
-        stop = threading.Event()
-        for rank, wire in enumerate((one, other)):
-            wire.send("hello", rank=rank, host=f"node{rank}")
-            wire.send("report", note={"rank": rank, "pid": 7, "stage": "importing", "mpi": ""})
-            next(wire.receive(), None)  # the other end's greeting, so that ours are sent
-        folder = switchboard._folder
-        assert wait_until(lambda: len(folder.reports()) == 2, 10)
-        assert folder.reports()[1]["host"] == "node1"
-
-        def beat() -> None:
-            while not stop.wait(0.1):
-                one.send("beat")
-
-        thread = threading.Thread(target=beat)
-        thread.start()
-        try:
-            assert wait_until(lambda: switchboard.silent(1.0), 10)
-            said = switchboard.silent(1.0)
-            assert said.startswith("rank 1 on node1 can't be reached since ")
-            assert switchboard.rank_that_left() is None
-            other.close()
-            assert wait_until(lambda: switchboard.rank_that_left() == 1, 10)
-            assert switchboard.silent(1.0) == ""
-            assert folder.reports()[1]["has_ended"]
-        finally:
-            stop.set()
-            thread.join()
-
-
-def test_stranger_is_not_let_in(switchboard: Switchboard, wait_until: WaitUntil) -> None:
-    with linked(switchboard, token="guessed") as stranger:
-        stranger.send("hello", rank=0, host="evil")
-        with pytest.raises((WireError, EOFError, ConnectionError)):  # it does not know us either
-            hear_until_the_end(stranger)
-    assert switchboard._known() == []
-
-
-def hear_until_the_end(wire: Wire) -> None:
-    for _ in range(100):
-        list(wire.receive())
-
-
-def test_message_that_is_played_back_is_refused() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        ends = socket.create_connection(server.getsockname()), server.accept()[0]
-    ours, theirs = (Wire(end, "token", is_supervisor=bool(i)) for i, end in enumerate(ends))
-    list(theirs.receive())
-    list(ours.receive())
-    ours.send("beat")
-    line = ends[1].recv(4096, socket.MSG_PEEK)
-    assert [message["what"] for message in theirs.receive()] == ["beat"]
-    ends[0].sendall(line)
-    with pytest.raises(WireError, match="does not belong to this cluster"):
-        list(theirs.receive())
-    ours.close()
-    theirs.close()

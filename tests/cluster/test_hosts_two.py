@@ -15,6 +15,8 @@ import nbformat
 import pytest
 from two_hosts import NamespaceHost, TwoHosts, two_hosts, why_impossible
 
+from tutorial_lib.cluster.remote.start_data import FILE_VARIABLE
+
 pytestmark = [
     pytest.mark.engines,
     pytest.mark.timeout(600),
@@ -72,8 +74,7 @@ def results(said: str) -> list[Any]:
     return [json.loads(line) for line in marked]
 
 
-LOSSES = f"""
-import json, sys
+LOSSES = f"""import json, sys
 from tutorial_lib.cluster import Cluster
 from tutorial_lib.training.basic_gan import GanConfig
 
@@ -135,8 +136,9 @@ def test_chapter_on_two_hosts_trains_as_on_one(
 
 def assert_no_key_on_a_command_line(hosts: TwoHosts) -> None:
     launchers = [p for p in hosts.first.processes() if "mpiexec" in " ".join(p.cmdline()[:1])]
-    start = json.loads(launchers[0].environ()["GAN_TUTORIAL_START"])
-    secrets = [start["token"], start["connection"]["key"] or start["token"]]
+    file = hosts.first.path(launchers[0].environ()[FILE_VARIABLE])
+    start = json.loads(file.read_text())
+    secrets = [start["token"], start["connection"]["curve_serverkey"]]
     for process in [*hosts.first.processes(), *hosts.second.processes()]:
         assert not any(secret in " ".join(process.cmdline()) for secret in secrets), process
 
@@ -182,8 +184,7 @@ def trains(notebook: Path) -> bool:
     )
 
 
-LIFE = f"""
-import json, os, signal, sys, threading, time
+LIFE = f"""import json, os, signal, sys, threading, time
 from tutorial_lib.cluster import CellError, Cluster, DeadRankError
 
 def say(value):
@@ -252,8 +253,7 @@ def test_output_errors_interrupts_and_deaths_are_as_on_one_host(
 
 
 def test_host_that_cannot_be_used_is_named(hosts: TwoHosts) -> None:
-    code = """
-import json, sys
+    code = """import json, sys
 from tutorial_lib.cluster import Cluster, HostsError
 try:
     Cluster(4, hosts=sys.argv[1]).start()
@@ -284,9 +284,7 @@ def test_stock_ipcluster_starts_engines_on_both_hosts(
     (profile / "hosts").write_text("node1 slots=2\nnode2 slots=2\n")
     ipcluster = (sys.executable, "-m", "ipyparallel.cluster")
     where = f"--profile-dir={profile}"
-    code = """
-import sys, json
-import ipyparallel
+    code = """import sys, json, ipyparallel
 client = ipyparallel.Client(profile_dir=sys.argv[1], timeout=30)
 client.wait_for_engines(4, timeout=120)
 import socket

@@ -31,7 +31,7 @@ import psutil
 
 from tutorial_lib.cluster import job_note, lifeline
 from tutorial_lib.cluster.remote import away
-from tutorial_lib.cluster.remote.start_data import START_VARIABLE
+from tutorial_lib.cluster.remote.start_data import FILE_VARIABLE
 from tutorial_lib.cluster.remote.switchboard import SUSPECT_S, Switchboard
 from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, ClusterFolder
 
@@ -125,8 +125,8 @@ class Supervisor:
         """What linked ranks must know; whatever starts them hands the variable on."""
         if self._links is None:
             return {}
-        connection = json.loads(self.folder.engine_file.read_text(encoding="utf-8"))
-        return {START_VARIABLE: self._links.start_data(connection).encode()}
+        file = self.record.environment.get(FILE_VARIABLE, "")
+        return self._links.start_data().hand_over(self.folder, file)
 
     def _watch(self, controller: int, engines: int | None = None) -> str:
         """Wait for a reason to end; without engines, for the controller to be ready too."""

@@ -13,12 +13,13 @@ import shlex
 import sys
 from collections.abc import Sequence
 
+from tutorial_lib.cluster.remote import start_data
 from tutorial_lib.cluster.remote.start_data import START_VARIABLE
 
 SSH_VARIABLE = "GAN_TUTORIAL_SSH"
 CONNECT_S = 10
 ALIVE_INTERVAL_S, ALIVE_COUNT = 10, 3  # longer than the links' silence, which says more
-SECRETS = (START_VARIABLE, "IPP_CONNECTION_INFO")  # the second is ipcluster's
+IPCLUSTER_VARIABLE = "IPP_CONNECTION_INFO"
 _WITH_VALUE = frozenset("BbcDEeFIiJLlmOopQRSWw")  # options of ssh that a value follows
 
 
@@ -70,7 +71,11 @@ def with_secrets(command: str) -> tuple[str, str]:
     Returns:
         A command for any shell, and its standard input.
     """
-    secrets = {name: value for name in SECRETS if (value := os.environ.get(name))}
+    given = {
+        START_VARIABLE: start_data.read(),
+        IPCLUSTER_VARIABLE: os.environ.get(IPCLUSTER_VARIABLE, ""),
+    }
+    secrets = {name: value for name, value in given.items() if value}
     reading = "".join(f"IFS= read -r {name} && export {name}; " for name in secrets)
     text = "".join(f"{value}\n" for value in secrets.values())
     return f"exec sh -c {shlex.quote(reading + command)}", text

@@ -24,10 +24,10 @@ from tutorial_lib.cluster.launch import Hosts, Launch, Request, settings_of
 from tutorial_lib.cluster.mpi_flavour import MPIEXEC_VARIABLE, MpiFlavour
 from tutorial_lib.cluster.remote import host_check, interfaces
 from tutorial_lib.cluster.remote.remote_shell import SSH_VARIABLE
-from tutorial_lib.cluster.remote.start_data import START_VARIABLE
+from tutorial_lib.cluster.remote.start_data import FILE_VARIABLE, START_VARIABLE
 from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, RUNTIME_VARIABLE, SILENCE_S
 
-HOST_FILE = "hosts"
+HOST_FILE, START_FILE = "hosts", "start.json"
 SHELL_MODULE = "tutorial_lib.cluster.remote.remote_shell"
 # What a rank on another host needs of this host's environment. Its PATH, HOME and folders for
 # temporary files are its own.
@@ -37,7 +37,14 @@ PASSED_ON = (
     *("ONEDNN_", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_", "TZ"),
 )
 KEPT_HERE = frozenset(
-    {START_VARIABLE, FOLDER_VARIABLE, RUNTIME_VARIABLE, SSH_VARIABLE, MPIEXEC_VARIABLE}
+    {
+        START_VARIABLE,
+        FILE_VARIABLE,
+        FOLDER_VARIABLE,
+        RUNTIME_VARIABLE,
+        SSH_VARIABLE,
+        MPIEXEC_VARIABLE,
+    }
 )
 
 
@@ -60,7 +67,8 @@ def plan(request: Request) -> Launch:
     arguments, environment = over_ssh(mpi, hosts, addresses)
     command = [mpi.mpiexec, "-n", str(request.n), *arguments, *request.program]
     described = f"{mpi} over ssh on {', '.join(map(str, hosts))}"
-    return Launch(command, described, {**mpi.environment, **environment}, tuple(names), silence_s)
+    environment = {**mpi.environment, **environment, FILE_VARIABLE: START_FILE}
+    return Launch(command, described, environment, tuple(names), silence_s)
 
 
 def hosts_of(named: Hosts, profile: Path, settings: Mapping[str, Any]) -> list[Host]:

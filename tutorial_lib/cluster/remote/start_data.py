@@ -2,16 +2,23 @@
 
 It holds keys. So it travels in an environment variable, which other users can't read, and by
 ssh's standard input: never on a command line, never in a file that hosts would have to share.
+MPICH's mpiexec sends its whole environment to other hosts in the clear, whatever it is told to
+pass on. So mpiexec itself gets the path of a file on its host, for ssh and for ranks there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from tutorial_lib.cluster.runtime import ClusterFolder, write_private
+
 START_VARIABLE = "GAN_TUTORIAL_START"
+FILE_VARIABLE = "GAN_TUTORIAL_START_FILE"
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,19 @@ class StartData:
         """As the value of the variable: one line."""
         return json.dumps(asdict(self))
 
+    def hand_over(self, folder: ClusterFolder, file: str) -> dict[str, str]:
+        """The environment variable for what starts the engines.
+
+        Args:
+            folder: Of the cluster.
+            file: Name of a file in it to write this to; "" for the environment itself.
+        """
+        if not file:
+            return {START_VARIABLE: self.encode()}
+        path = folder.engine_file.with_name(file)
+        write_private(path, self.encode())
+        return {FILE_VARIABLE: str(path)}
+
     def connection_by(self, address: str) -> dict[str, Any]:
         """The controller's connection for who has reached this host by one of its addresses.
 
@@ -49,8 +69,20 @@ class StartData:
 
 def take() -> StartData | None:
     """Take it out of this process's environment, so that children don't get it; None without."""
-    text = os.environ.pop(START_VARIABLE, None)
+    text = read()
+    for name in (START_VARIABLE, FILE_VARIABLE):
+        os.environ.pop(name, None)
     if not text:
         return None
     fields = json.loads(text)
     return StartData(**{**fields, "ways": [(host, int(port)) for host, port in fields["ways"]]})
+
+
+def read() -> str:
+    """The start data of this process as text, from its environment or a file; "" without."""
+    if text := os.environ.get(START_VARIABLE):
+        return text
+    if path := os.environ.get(FILE_VARIABLE):
+        with contextlib.suppress(FileNotFoundError):  # of another host
+            return Path(path).read_text(encoding="utf-8")
+    return ""

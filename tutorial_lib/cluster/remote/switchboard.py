@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 import selectors
 import socket
@@ -69,13 +70,10 @@ class Switchboard:
         self._thread = threading.Thread(target=self._serve, name="switchboard", daemon=True)
         self._thread.start()
 
-    def start_data(self, connection: dict[str, Any]) -> StartData:
-        """What an engine must know to link itself.
-
-        Args:
-            connection: What the controller has written for engines.
-        """
+    def start_data(self) -> StartData:
+        """What an engine must know to link itself; the controller must be ready."""
         ways = [listener.getsockname()[:2] for listener in self._listeners]
+        connection = json.loads(self._folder.engine_file.read_text(encoding="utf-8"))
         return StartData(self._folder.path.name, ways, self._token, self.silence_s, connection)
 
     def rank_that_left(self) -> int | None:

@@ -142,6 +142,13 @@ def test_medians_take_a_step_whole() -> None:
     found = medians([three, one, two])
     assert found.steps == two.steps
     assert [t.seconds for t in found.reductions] == [t.seconds for t in two.reductions]
+    # By itself, each part's median would be another round's.
+    rounds = [
+        one._replace(steps=[one.steps[-1]._replace(seconds=s, compute_s=c, wait_s=w)])
+        for s, c, w in ((5.0, 1.0, 4.0), (7.0, 0.5, 6.5), (9.0, 9.0, 0.0))
+    ]
+    (step,) = medians(rounds).steps
+    assert (step.seconds, step.compute_s, step.wait_s) == (7.0, 0.5, 6.5)
 
 
 def test_rounds_survive_json() -> None:

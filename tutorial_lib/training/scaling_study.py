@@ -114,16 +114,7 @@ def medians(rounds: Iterable[Round]) -> Round:
     for found in (one for each in everything for one in each.steps):
         steps.setdefault(found[:3], []).append(found)
     return Round(
-        [
-            StepTime(
-                *key,
-                *(
-                    statistics.median(parts)
-                    for parts in zip(*(one[3:] for one in group), strict=True)
-                ),
-            )
-            for key, group in steps.items()
-        ],
+        [sorted(group, key=_seconds)[(len(group) - 1) // 2] for group in steps.values()],
         _medians(one for each in everything for one in each.reductions),
         _medians(one for each in everything for one in each.exchanges),
         statistics.median(each.add_s_per_byte for each in everything),

@@ -221,10 +221,7 @@ class Reader:
             self.times.setdefault("the next cell", []).append(time.monotonic() - begun)
 
     def leaves_nothing(self, wait_until: Callable[..., bool]) -> None:
-        """No process of a rank that has died, of a data loader, or of a former supervisor.
-
-        Nor what a rank that is gone has mapped in shared memory.
-        """
+        """No process of what has ended, and nothing that it had mapped in shared memory."""
         count = self.number_of_processes
         assert wait_until(lambda: len(self.processes()) == count, 10), self.processes()
         self.shared_memory |= (now := self.mapped())

@@ -12,7 +12,7 @@ import pytest
 from tutorial_lib.cluster import ClusterError, job_note
 from tutorial_lib.cluster.errors import HostsError
 from tutorial_lib.cluster.job_note import JobNote, StartLimit
-from tutorial_lib.cluster.launch import Request
+from tutorial_lib.cluster.launch import CONFIG_FILE, Request, settings_of
 from tutorial_lib.cluster.mpi_flavour import MpiFlavour
 from tutorial_lib.cluster.runtime import ClusterFolder
 from tutorial_lib.cluster.slurm import commands, launch
@@ -98,6 +98,28 @@ def test_ranks_of_a_job_are_started_in_a_language_that_both_speak(mpi, wanted, o
 def test_a_language_that_srun_does_not_speak_is_refused():
     with pytest.raises(ClusterError, match=r"'pmix', but `srun --mpi=list` has none, pmi2"):
         launch.mpi_kind(OPEN_MPI, "pmix", {"none", "pmi2"})
+
+
+@pytest.mark.parametrize(
+    ("launcher", "name", "known"),
+    [
+        ("slurm", "partion", "account, device, gpus, launcher, mpi, nodes, options, partition,"),
+        ("ssh", "host", "device, hosts, launcher, silence_s"),
+        ("mpiexec", "hosts", "device, launcher"),
+    ],
+)
+def test_a_misspelt_setting_is_refused_with_the_known_ones(tmp_path, launcher, name, known):
+    path = tmp_path / CONFIG_FILE
+    path.write_text(f"c = get_config()\nc.Ranks.launcher = {launcher!r}\nc.Ranks.{name} = 'gpu'\n")
+    with pytest.raises(ClusterError) as error:
+        settings_of(tmp_path)
+    assert str(error.value).startswith(f"{path}: c.Ranks.{name} is not known to the launcher")
+    assert known in str(error.value)
+
+
+def test_the_profiles_that_come_along_have_known_settings_only(repository):
+    for path in (repository / "cluster_profiles").glob("*"):
+        settings_of(path)
 
 
 def test_hosts_are_slurms_to_choose(tmp_path):

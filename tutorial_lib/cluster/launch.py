@@ -68,11 +68,14 @@ class Launch:
 
 Planner = Callable[[Request], Launch]
 
-LAUNCHERS = {  # name -> module with ``plan(request)``
+LAUNCHERS = {  # name -> module with ``plan(request)`` and the ``SETTINGS`` that it knows
     "mpiexec": "launch",
     "ssh": "remote.ssh_launch",
     "slurm": "slurm.launch",
 }
+DEFAULT_LAUNCHER = "mpiexec"
+COMMON_SETTINGS = frozenset({"launcher", "device"})
+SETTINGS: frozenset[str] = frozenset()  # mpiexec on this host takes no more
 
 
 def settings_of(profile: Path) -> dict[str, Any]:
@@ -82,7 +85,8 @@ def settings_of(profile: Path) -> dict[str, Any]:
         profile: The profile's folder.
 
     Raises:
-        ClusterError: The configuration fails: the message says how.
+        ClusterError: The configuration fails, or holds a setting that its launcher doesn't know:
+            the message says how, or which there are.
     """
     from traitlets.config.loader import PyFileConfigLoader
 
@@ -95,7 +99,26 @@ def settings_of(profile: Path) -> dict[str, Any]:
         raise
     except Exception as error:
         raise ClusterError(f"{path} fails: {type(error).__name__}: {error}") from error
-    return dict(config.get("Ranks", {}))
+    settings = dict(config.get("Ranks", {}))
+    _refuse_unknown(settings, path)
+    return settings
+
+
+def _refuse_unknown(settings: Mapping[str, Any], path: Path) -> None:
+    """A misspelt setting would start ranks elsewhere than was asked for, with no word of it."""
+    launcher = settings.get("launcher", DEFAULT_LAUNCHER)
+    if launcher not in LAUNCHERS:
+        return  # which is refused where it is used
+    known = COMMON_SETTINGS | _module(launcher).SETTINGS
+    if unknown := sorted(set(settings) - known):
+        raise ClusterError(
+            f"{path}: c.Ranks.{unknown[0]} is not known to the launcher {launcher!r}, which has "
+            f"{', '.join(sorted(known))}"
+        )
+
+
+def _module(launcher: str) -> Any:
+    return import_module(f"tutorial_lib.cluster.{LAUNCHERS[launcher]}")
 
 
 def plan_launch(profile: str, n: int, program: tuple[str, ...], hosts: Hosts = None) -> Launch:
@@ -114,12 +137,12 @@ def plan_launch(profile: str, n: int, program: tuple[str, ...], hosts: Hosts = N
     """
     folder = profile_folder(profile)
     settings = settings_of(folder)
-    name = settings.get("launcher", "mpiexec")
+    name = settings.get("launcher", DEFAULT_LAUNCHER)
     if name not in LAUNCHERS:
         raise ClusterError(
             f"{folder / CONFIG_FILE}: no launcher {name!r}; there are {sorted(LAUNCHERS)}"
         )
-    planner: Planner = import_module(f"tutorial_lib.cluster.{LAUNCHERS[name]}").plan
+    planner: Planner = _module(name).plan
     launch = planner(Request(folder, settings, n, program, hosts))
     if device := settings.get("device"):
         launch.environment.setdefault(DEVICE_VARIABLE, str(device))

@@ -27,6 +27,7 @@ from tutorial_lib.cluster.remote.remote_shell import SSH_VARIABLE
 from tutorial_lib.cluster.remote.start_data import FILE_VARIABLE, START_VARIABLE
 from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, RUNTIME_VARIABLE, SILENCE_S
 
+SETTINGS = frozenset({"hosts", "silence_s"})  # of a profile, beside those of all launchers
 HOST_FILE, START_FILE = "hosts", "start.json"
 SHELL_MODULE = "tutorial_lib.cluster.remote.remote_shell"
 # What a rank on another host needs of this host's environment. Its PATH, HOME and folders for

@@ -30,6 +30,7 @@ OPTIONS = {
     "gpus": "--gres=gpu:{}",
     "time": "--time={}",
 }
+SETTINGS = frozenset({*OPTIONS, "options", "queue_timeout_s", "silence_s", "mpi"})
 # The log lies in the cluster's folder, which a node may not have; then SLURM drops it.
 SCRIPT = """\
 #!/bin/sh

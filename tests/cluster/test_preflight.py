@@ -57,7 +57,7 @@ def test_all_alike_is_ok():
         findings.clocks(DOORS, OPEN),
         findings.data(facts, "/data"),
         findings.checkpoints(facts, "/out"),
-        findings.gpus(facts, "auto"),
+        findings.gpus(facts),
     ):
         assert finding.verdict is Verdict.OK, finding
         assert "\n" not in str(finding)
@@ -149,15 +149,18 @@ def test_gpus_are_told_with_their_ranks_and_differing_nccl_is_to_be_mended():
     facts = [
         replace(fact, local_rank=fact.rank % 2, gpus=("A", "B"), nccl="2.27.3") for fact in world()
     ]
-    finding = findings.gpus(facts, "auto")
+    finding = findings.gpus(facts)
     assert finding.verdict is Verdict.OK
     assert "NCCL 2.27.3 (rank 0: cuda:0, rank 1: cuda:1, rank 2: cuda:0, rank 3: cuda:1)" in (
         finding.text
     )
-    assert findings.gpus(change(facts, 3, nccl="2.21.5"), "auto").verdict is Verdict.FIX
-    few = findings.gpus([replace(f, gpus=("A",)) for f in facts], "gpu")
+    assert findings.gpus(change(facts, 3, nccl="2.21.5")).verdict is Verdict.FIX
+    few = findings.gpus([replace(f, gpus=("A",), wish="gpu") for f in facts])
     assert few.verdict is Verdict.NOTE
     assert "NCCL takes one rank per GPU" in few.text
+    mixed = findings.gpus(change(facts, 3, wish="cpu"))
+    assert mixed.verdict is Verdict.FIX
+    assert "'auto' on ranks 0, 1 (node0), rank 2 (node1); 'cpu' on rank 3 (node1)" in mixed.text
 
 
 def test_a_rank_that_can_not_even_look_ends_the_report():

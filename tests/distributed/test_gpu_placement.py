@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from datetime import timedelta
 
@@ -10,7 +11,13 @@ import pytest
 import torch.distributed as dist
 
 from tutorial_lib.distributed import gpus
-from tutorial_lib.distributed.gpu_placement import DEVICE_VARIABLE, Placement, Seat, place, wish
+from tutorial_lib.distributed.gpu_placement import (
+    DEVICE_VARIABLE,
+    Placement,
+    Seat,
+    common_wish,
+    place,
+)
 from tutorial_lib.distributed.topology import Topology
 
 GPUS, RANKS = (0, 1, 2, 8), range(1, 9)
@@ -110,12 +117,33 @@ def test_a_chosen_backend_other_than_nccl_means_cpus_unless_gpus_are_asked_for()
 
 def test_the_users_wish_is_read_and_a_wrong_one_is_named(monkeypatch):
     monkeypatch.delenv(DEVICE_VARIABLE, raising=False)
-    assert wish() == "auto"
+    assert gpus.own_seat(Topology()).wish == "auto"
     monkeypatch.setenv(DEVICE_VARIABLE, "gpu")
-    assert wish() == "gpu"
+    assert common_wish([gpus.own_seat(Topology())]) == "gpu"
     monkeypatch.setenv(DEVICE_VARIABLE, "tpu")
-    with pytest.raises(ValueError, match="'tpu': must be one of auto, gpu, cpu"):
-        wish()
+    with pytest.raises(ValueError, match=r"'tpu' on rank 0 \(.*\): it must be one of auto, gpu"):
+        common_wish([gpus.own_seat(Topology())])
+
+
+@pytest.mark.parametrize(
+    ("wishes", "told"),
+    [
+        (("gpu", "cpu"), "'gpu' on rank 0 (a); 'cpu' on rank 1 (b): it must be one of"),
+        (("gpu", "auto"), "'gpu' on rank 0 (a); 'auto' on rank 1 (b): it must be one of"),
+        (("auto", "tpu"), "'auto' on rank 0 (a); 'tpu' on rank 1 (b): it must be one of"),
+    ],
+)
+def test_wishes_that_differ_are_refused_on_all_ranks_alike(monkeypatch, wishes, told):
+    store = dist.HashStore()
+    own = [Seat(host, 0, ("GPU",), True, wish) for host, wish in zip("ab", wishes, strict=True)]
+    for rank, seat in enumerate(own):
+        store.set(f"said by rank {rank}", json.dumps(seat.__dict__))
+    for rank, seat in enumerate(own):
+        monkeypatch.setattr(gpus, "own_seat", lambda topology, seat=seat: seat)
+        monkeypatch.setenv(DEVICE_VARIABLE, wishes[rank])
+        topology = Topology(rank, 2, 0, 1, "environment", seat.host)
+        with pytest.raises(ValueError, match=re.escape(told)):
+            gpus.choose(topology, None, store, timedelta(seconds=5))
 
 
 def test_ranks_learn_of_each_others_gpus_by_a_store(monkeypatch):

@@ -29,12 +29,14 @@ class Seat:
         gpus: A name for each GPU that it sees, in torch's order; the same GPU has the same name in
             all ranks of a host.
         has_nccl: Whether its torch has NCCL.
+        wish: What its environment variable GAN_TUTORIAL_DEVICE says, unchecked.
     """
 
     host: str
     local_rank: int
     gpus: tuple[str, ...]
     has_nccl: bool
+    wish: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -53,17 +55,40 @@ class Placement:
     note: str = ""
 
 
-def wish() -> Wish:
-    """What the user wants to compute on, by the environment variable GAN_TUTORIAL_DEVICE.
+def own_wish() -> str:
+    """What the environment variable GAN_TUTORIAL_DEVICE says here, unchecked."""
+    return os.environ.get(DEVICE_VARIABLE) or "auto"
+
+
+def common_wish(seats: Sequence[Seat]) -> Wish:
+    """What all ranks are to compute on; every rank that knows the same seats finds the same.
+
+    Args:
+        seats: Of all ranks, in rank order.
 
     Raises:
-        ValueError: It is none of auto, gpu and cpu.
+        ValueError: A rank's wish is none of auto, gpu and cpu, or the ranks' wishes differ.
     """
-    text = os.environ.get(DEVICE_VARIABLE) or "auto"
-    for known in get_args(Wish):
-        if text == known:
-            return known  # type: ignore[no-any-return]
-    raise ValueError(f"{DEVICE_VARIABLE}={text!r}: must be one of {', '.join(get_args(Wish))}")
+    wishes = list(dict.fromkeys(seat.wish for seat in seats))
+    known = {name: name for name in get_args(Wish)}
+    if len(wishes) == 1 and wishes[0] in known:
+        return known[wishes[0]]  # type: ignore[no-any-return]
+    who = "; ".join(f"{text!r} on {_holders(seats, text)}" for text in wishes)
+    raise ValueError(
+        f"{DEVICE_VARIABLE} is {who}: it must be one of {', '.join(known)}, the same on all ranks"
+    )
+
+
+def _holders(seats: Sequence[Seat], text: str) -> str:
+    """The ranks with a wish, by host: "rank 0 (node1), ranks 2, 3 (node2)"."""
+    ranks: dict[str, list[str]] = {}
+    for rank, seat in enumerate(seats):
+        if seat.wish == text:
+            ranks.setdefault(seat.host, []).append(str(rank))
+    return ", ".join(
+        f"rank{'s' if len(here) > 1 else ''} {', '.join(here)} ({host})"
+        for host, here in ranks.items()
+    )
 
 
 def place(

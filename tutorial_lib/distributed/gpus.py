@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 
 import torch
@@ -27,7 +27,8 @@ def own_seat(topology: Topology) -> Seat:
         for gpu in range(torch.cuda.device_count())
     ]
     has_nccl = dist.is_nccl_available()
-    return Seat(topology.host, topology.local_rank, tuple(names), has_nccl)
+    wish = gpu_placement.own_wish()
+    return Seat(topology.host, topology.local_rank, tuple(names), has_nccl, wish)
 
 
 def choose(
@@ -48,13 +49,14 @@ def choose(
         The placement; all ranks' agree.
 
     Raises:
-        ValueError: NCCL was chosen, and not every rank can have a GPU of its own.
+        ValueError: NCCL was chosen, and not every rank can have a GPU of its own; or the ranks'
+            GAN_TUTORIAL_DEVICE differ, or make no sense. All ranks raise it.
         TimeoutError: A rank did not say what it has.
 
     **Distributed:** collective, except under torchrun.
     """
     own = own_seat(topology)
-    alike = [Seat(own.host, n, own.gpus, own.has_nccl) for n in range(topology.local_world_size)]
+    alike = [replace(own, local_rank=number) for number in range(topology.local_world_size)]
     seats, number = alike, topology.local_rank
     if topology.world_size > 1 and (topology.launcher == "mpi" or store is not None):
         told = rendezvous.exchange(json.dumps(asdict(own)), topology, store, timeout)
@@ -63,4 +65,4 @@ def choose(
         ]
         number = topology.rank
     staged = rendezvous.MPI_BACKEND if topology.launcher == "mpi" else "gloo"
-    return gpu_placement.place(seats, number, staged, gpu_placement.wish(), backend)
+    return gpu_placement.place(seats, number, staged, gpu_placement.common_wish(seats), backend)

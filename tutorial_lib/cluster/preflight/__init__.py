@@ -19,7 +19,6 @@ from tutorial_lib.cluster.preflight import findings
 from tutorial_lib.cluster.preflight.facts import Facts
 from tutorial_lib.cluster.values import decode
 from tutorial_lib.display.findings import Finding, Report
-from tutorial_lib.distributed import gpu_placement
 
 STEP_S = 90.0  # a rank gives up its looks before
 KNOCK_S = 30.0  # a name that does not resolve takes long
@@ -94,7 +93,7 @@ def _findings(everyone: Everyone, data_dir: str, checkpoint_dir: str) -> Iterato
 
     yield findings.data(facts, data_dir)
     yield findings.checkpoints(facts, checkpoint_dir)
-    yield findings.gpus(facts, gpu_placement.wish())
+    yield findings.gpus(facts)
 
 
 def _number(facts: list[Facts]) -> list[Facts]:

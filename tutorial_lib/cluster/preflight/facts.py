@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import tutorial_lib
 from tutorial_lib.cluster.mpi_flavour import library_name
+from tutorial_lib.distributed.gpu_placement import own_wish
 from tutorial_lib.distributed.topology import Topology
 
 LIMIT_S = 60.0
@@ -44,6 +45,7 @@ class Facts:
         free_bytes: Of the file system for checkpoints; None when nobody has asked.
         gpus: A name for each GPU that torch sees here.
         nccl: Version of NCCL, "" if torch has none.
+        wish: What GAN_TUTORIAL_DEVICE says there.
         problems: What else went wrong while looking, by subject.
     """
 
@@ -57,6 +59,7 @@ class Facts:
     free_bytes: int | None = None
     gpus: tuple[str, ...] = ()
     nccl: str = ""
+    wish: str = "auto"
     problems: dict[str, str] = field(default_factory=dict)
 
 
@@ -102,6 +105,7 @@ def look(data_dir: str, checkpoint_dir: str, limit_s: float = LIMIT_S) -> Facts:
         free_bytes=write[1] if rank == 0 else None,
         gpus=gpus,
         nccl=nccl,
+        wish=own_wish(),
         problems=problems,
     )
 

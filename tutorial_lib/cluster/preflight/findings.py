@@ -9,7 +9,7 @@ from tutorial_lib.cluster.preflight.doors import Door, Knock
 from tutorial_lib.cluster.preflight.facts import Facts
 from tutorial_lib.display.findings import Finding, Verdict
 from tutorial_lib.distributed import gpu_placement
-from tutorial_lib.distributed.gpu_placement import Seat, Wish
+from tutorial_lib.distributed.gpu_placement import Seat
 
 SKEW_S = 1.0
 LITTLE_BYTES = 1 << 30
@@ -147,11 +147,15 @@ def checkpoints(facts: Sequence[Facts], folder: str) -> Finding:
     return Finding(Verdict.OK, "Checkpoints", text)
 
 
-def gpus(facts: Sequence[Facts], wanted: Wish) -> Finding:
+def gpus(facts: Sequence[Facts]) -> Finding:
     """Which rank computes on what, and whether NCCL is the same everywhere."""
     if problem := _unknown(facts, "GPUs"):
         return Finding(Verdict.NOTE, "GPUs", problem)
-    seats = [Seat(f.host, f.local_rank, f.gpus, bool(f.nccl) or not f.gpus) for f in facts]
+    seats = [Seat(f.host, f.local_rank, f.gpus, bool(f.nccl) or not f.gpus, f.wish) for f in facts]
+    try:
+        wanted = gpu_placement.common_wish(seats)
+    except ValueError as error:
+        return Finding(Verdict.FIX, "GPUs", str(error))
     placed = [gpu_placement.place(seats, n, "mpi4py", wanted) for n in range(len(seats))]
     if placed[0].note:
         return Finding(Verdict.NOTE, "GPUs", placed[0].note)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -78,17 +80,52 @@ def hear_until_the_end(wire: Wire) -> None:
         list(wire.receive())
 
 
-def test_message_that_is_played_back_is_refused() -> None:
+@contextlib.contextmanager
+def two_ends() -> Iterator[list[Wire]]:
+    """The ends of a link, which have greeted each other; the second is the supervisor's."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         ends = socket.create_connection(server.getsockname()), server.accept()[0]
-    ours, theirs = (Wire(end, "token", is_supervisor=bool(i)) for i, end in enumerate(ends))
-    list(theirs.receive())
-    list(ours.receive())
-    ours.send("beat")
-    line = ends[1].recv(4096, socket.MSG_PEEK)
-    assert [message["what"] for message in theirs.receive()] == ["beat"]
-    ends[0].sendall(line)
-    with pytest.raises(WireError, match="does not belong to this cluster"):
-        list(theirs.receive())
-    ours.close()
-    theirs.close()
+    wires = [Wire(end, "token", is_supervisor=bool(i)) for i, end in enumerate(ends)]
+    for wire in reversed(wires):
+        list(wire.receive())
+    yield wires
+    for wire in wires:
+        wire.close()
+
+
+def test_message_that_is_played_back_is_refused() -> None:
+    with two_ends() as (ours, theirs):
+        ours.send("beat")
+        line = theirs.connection.recv(4096, socket.MSG_PEEK)
+        assert [message["what"] for message in theirs.receive()] == ["beat"]
+        ours.connection.sendall(line)
+        with pytest.raises(WireError, match="does not belong to this cluster"):
+            list(theirs.receive())
+
+
+def test_messages_of_two_threads_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The supervisor tells ranks to end while its switchboard's thread sends signs of life."""
+    code = Wire._code
+
+    def slow(self: Wire, *arguments: Any, **named: Any) -> bytes:
+        made = code(self, *arguments, **named)
+        time.sleep(0.002)  # between taking a number and sending the line
+        return made
+
+    with two_ends() as (ours, theirs):
+        monkeypatch.setattr(Wire, "_code", slow)
+        threads = [threading.Thread(target=send_ten, args=(ours, what)) for what in ("beat", "end")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        monkeypatch.undo()
+        received: list[str] = []
+        while len(received) < 20:
+            received += [message["what"] for message in theirs.receive()]
+        assert received.count("end") == 10
+
+
+def send_ten(wire: Wire, what: str) -> None:
+    for _ in range(10):
+        wire.send(what)

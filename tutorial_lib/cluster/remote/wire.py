@@ -12,6 +12,7 @@ import hmac
 import json
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -29,7 +30,7 @@ class WireError(OSError):
 
 
 class Wire:
-    """One end of a connection.
+    """One end of a connection; several threads may send, one receives.
 
     Args:
         connection: The socket, connected.
@@ -51,6 +52,7 @@ class Wire:
         self._sent = self._received = 0
         self._text = b""
         self._waiting: list[Message] = []
+        self._sending = threading.Lock()  # lines must leave in the order of their numbers
         self.heard_at, self.heard_time = time.monotonic(), time.time()
         connection.settimeout(SEND_S)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -88,8 +90,9 @@ class Wire:
         Raises:
             OSError: The connection has broken.
         """
-        self._waiting.append({"what": what, **content})
-        self._flush()
+        with self._sending:
+            self._waiting.append({"what": what, **content})
+            self._flush()
 
     def receive(self) -> Iterator[Message]:
         """Read what has come; to be called when the socket can be read.
@@ -109,8 +112,9 @@ class Wire:
             raise WireError("a line is too long to be a message")
         for line in lines:
             if self._other is None:
-                self._other = line.decode("ascii", "replace")
-                self._flush()
+                with self._sending:
+                    self._other = line.decode("ascii", "replace")
+                    self._flush()
                 continue
             code, _, body = line.partition(b" ")
             if not hmac.compare_digest(code, self._code(body, self._received, is_own=False)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import threading
 import time
@@ -14,6 +15,7 @@ import pytest
 from tutorial_lib.cluster import runtime
 from tutorial_lib.cluster.remote.switchboard import Switchboard
 from tutorial_lib.cluster.remote.wire import Wire, WireError
+from tutorial_lib.cluster.supervisor import Supervisor
 
 WaitUntil = Callable[..., bool]
 
@@ -42,7 +44,7 @@ def test_silent_rank_is_lost_and_named(switchboard: Switchboard, wait_until: Wai
         for rank, wire in enumerate((one, other)):
             wire.send("hello", rank=rank, host=f"node{rank}")
             wire.send("report", note={"rank": rank, "pid": 7, "stage": "importing", "mpi": ""})
-            next(wire.receive(), None)  # the other end's greeting, so that ours are sent
+            wire.receive()  # the other end's greeting, so that ours are sent
         folder = switchboard._folder
         assert wait_until(lambda: len(folder.reports()) == 2, 10)
         assert folder.reports()[1]["host"] == "node1"
@@ -77,7 +79,7 @@ def test_stranger_is_not_let_in(switchboard: Switchboard, wait_until: WaitUntil)
 
 def hear_until_the_end(wire: Wire) -> None:
     for _ in range(100):
-        list(wire.receive())
+        wire.receive()
 
 
 @contextlib.contextmanager
@@ -87,7 +89,7 @@ def two_ends() -> Iterator[list[Wire]]:
         ends = socket.create_connection(server.getsockname()), server.accept()[0]
     wires = [Wire(end, "token", is_supervisor=bool(i)) for i, end in enumerate(ends)]
     for wire in reversed(wires):
-        list(wire.receive())
+        wire.receive()
     yield wires
     for wire in wires:
         wire.close()
@@ -100,7 +102,7 @@ def test_message_that_is_played_back_is_refused() -> None:
         assert [message["what"] for message in theirs.receive()] == ["beat"]
         ours.connection.sendall(line)
         with pytest.raises(WireError, match="does not belong to this cluster"):
-            list(theirs.receive())
+            theirs.receive()
 
 
 def test_messages_of_two_threads_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,3 +131,67 @@ def test_messages_of_two_threads_keep_their_order(monkeypatch: pytest.MonkeyPatc
 def send_ten(wire: Wire, what: str) -> None:
     for _ in range(10):
         wire.send(what)
+
+
+@contextlib.contextmanager
+def switchboard_pauses(board: Switchboard) -> Iterator[None]:
+    """Keep a switchboard from reading for a while."""
+    select, may_go_on, pauses = board._selector.select, threading.Event(), threading.Event()
+
+    def wait(timeout_s: float) -> Any:
+        pauses.set()
+        assert may_go_on.wait(10)
+        return select(timeout_s)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(board._selector, "select", wait)
+        assert pauses.wait(10)
+        yield
+        may_go_on.set()
+
+
+REPORT = {"rank": 0, "pid": 7, "stage": "importing", "mpi": ""}
+
+
+@pytest.mark.parametrize("is_leaving", [False, True])
+def test_disk_that_is_full_is_the_reason_not_the_network(
+    switchboard: Switchboard,
+    wait_until: WaitUntil,
+    monkeypatch: pytest.MonkeyPatch,
+    is_leaving: bool,
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with linked(switchboard) as wire:
+        wire.send("hello", rank=0, host="node0")
+        if is_leaving:
+            wire.send("report", note=REPORT)
+        wire.receive()
+        folder = switchboard._folder
+        assert wait_until(lambda: len(switchboard._known()) == 1, 10)
+        assert not is_leaving or wait_until(folder.reports, 10)
+        monkeypatch.setattr(type(folder), "write_report", fail)
+        if is_leaving:
+            wire.close()
+        else:
+            with switchboard_pauses(switchboard):  # so that it reads both at once
+                wire.send("report", note=REPORT)
+                wire.send("left")
+        assert wait_until(lambda: switchboard.rank_that_left() == 0, 10)
+        assert wait_until(lambda: switchboard.failure, 10)
+        assert switchboard.failure.startswith(
+            "what rank 0 on node0 says can't be kept: [Errno 28] No space left on device"
+        )
+        assert switchboard._thread.is_alive()
+
+
+def test_thread_that_fails_is_a_reason(
+    switchboard: Switchboard, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(switchboard, "_drop_strangers", lambda: 1 / 0)
+    assert wait_until(lambda: switchboard.failure, 10)
+    assert "the links to the ranks have failed (ZeroDivisionError" in switchboard.failure
+    supervisor = Supervisor.__new__(Supervisor)
+    supervisor._links, supervisor.ended = switchboard, {1: 0}
+    assert supervisor._lost(1) == switchboard.failure

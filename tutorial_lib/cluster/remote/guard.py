@@ -196,7 +196,7 @@ class _Guard:
         while not wire.is_silent(self._start.silence_s):
             try:
                 if select.select([wire.connection], [], [], TURN_S)[0]:
-                    list(wire.receive())
+                    wire.receive()
             except (EOFError, ConnectionError):
                 return True
             except OSError:

@@ -9,7 +9,8 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,12 +50,16 @@ class Switchboard:
         addresses: Of this host, those that the other hosts reach.
         silence_s: How long a rank may be silent before it is lost, in seconds.
 
+    Attributes:
+        failure: Why what ranks say can't be heard or kept any more; "" while it can.
+
     Raises:
         OSError: An address is not of this host.
     """
 
     def __init__(self, folder: ClusterFolder, addresses: Sequence[str], silence_s: float) -> None:
         self.silence_s = silence_s
+        self.failure = ""
         self._folder = folder
         self._token = secrets.token_hex(32)
         self._guests: list[Guest] = []
@@ -87,8 +92,11 @@ class Switchboard:
             seconds: Of silence, from when on a rank counts.
 
         Returns:
-            For a reader: hosts, ranks, since when, and what it may come from.
+            For a reader: hosts, ranks, since when, and what it may come from; ``failure``, if
+            there is one.
         """
+        if self.failure:
+            return self.failure
         present = [guest for guest in self._known() if not guest.has_left]
         is_behind = time.monotonic() - self._turned_at > STOPPED_S
         if is_behind or not any(guest.wire.is_silent(seconds) for guest in present):
@@ -121,6 +129,13 @@ class Switchboard:
         return sorted(known, key=lambda guest: guest.rank or 0)
 
     def _serve(self) -> None:
+        try:
+            self._turn()
+        except Exception as error:
+            traceback.print_exc()
+            self._fail(f"the links to the ranks have failed ({type(error).__name__}: {error})")
+
+    def _turn(self) -> None:
         beat_at = time.monotonic()
         while not self._is_closed:
             gap_s, self._turned_at = time.monotonic() - self._turned_at, time.monotonic()
@@ -146,14 +161,29 @@ class Switchboard:
 
     def _hear(self, guest: Guest) -> None:
         try:
-            for message in guest.wire.receive():
-                self._take(guest, message)
+            messages = guest.wire.receive()
         except (EOFError, ConnectionError):
             self._unlink(guest)
-        except (OSError, ValueError, KeyError, TypeError):
+            return
+        except OSError:
             # A broken network is no end: silence will tell. A stranger is shown the door.
             if not guest.wire.is_known:
                 self._unlink(guest)
+            return
+        for message in messages:
+            with self._writing(guest):
+                self._take(guest, message)
+
+    @contextlib.contextmanager
+    def _writing(self, guest: Guest) -> Iterator[None]:
+        """Keep a failed write as a reason to end; the link itself goes on."""
+        try:
+            yield
+        except OSError as error:
+            self._fail(f"what rank {guest.rank} on {guest.host} says can't be kept: {error}")
+
+    def _fail(self, why: str) -> None:
+        self.failure = self.failure or f"{why}; look at the supervisor's host, its disk first"
 
     def _take(self, guest: Guest, message: Message) -> None:
         match message["what"]:
@@ -187,8 +217,9 @@ class Switchboard:
             guest.wire.close()
             return
         guest.has_left = True
-        if (note := self._folder.reports().get(guest.rank)) is not None:
-            self._folder.write_report({**note, "has_ended": True})
+        with self._writing(guest):
+            if (note := self._folder.reports().get(guest.rank)) is not None:
+                self._folder.write_report({**note, "has_ended": True})
 
     def _drop_strangers(self) -> None:
         for guest in list(self._guests):

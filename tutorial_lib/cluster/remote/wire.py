@@ -14,7 +14,6 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 SEND_S = 5.0  # the system takes what is sent even when the network is cut, until much has gathered
@@ -94,10 +93,10 @@ class Wire:
             self._waiting.append({"what": what, **content})
             self._flush()
 
-    def receive(self) -> Iterator[Message]:
+    def receive(self) -> list[Message]:
         """Read what has come; to be called when the socket can be read.
 
-        Yields:
+        Returns:
             The messages.
 
         Raises:
@@ -110,6 +109,7 @@ class Wire:
         *lines, self._text = (self._text + received).split(b"\n")
         if max(map(len, [*lines, self._text])) > LONGEST_LINE:
             raise WireError("a line is too long to be a message")
+        messages = []
         for line in lines:
             if self._other is None:
                 with self._sending:
@@ -121,7 +121,8 @@ class Wire:
                 raise WireError("the other end does not belong to this cluster")
             self._received += 1
             self.heard_at, self.heard_time = time.monotonic(), time.time()
-            yield json.loads(body)
+            messages.append(json.loads(body))
+        return messages
 
     def close(self) -> None:
         """End the connection."""

@@ -172,6 +172,43 @@ def test_a_rank_that_can_not_even_look_ends_the_report():
     assert "no answer from rank 1: ModuleNotFoundError: No module named 'x'" in finding.text
 
 
+def examined(knocking: dict[int, object], closing: dict[int, object], hosts: int = 2) -> dict:
+    """The report on four ranks that find nothing wrong but what knocking and closing give."""
+    facts = world(hosts=hosts)
+    leaders = {min(f.rank for f in facts if f.host == host) for host in {f.host for f in facts}}
+    doors = [Door(n, facts[n].host, 5000, facts[n].host, ()) for n in sorted(leaders)]
+    knocks = {a.rank: [Knock(a.host, b.host, b.host) for b in doors if b != a] for a in doors}
+
+    def everyone(seconds, function, *arguments):
+        values = {
+            look: dict(enumerate(facts)),
+            preflight._open_door: {door.rank: door for door in doors},
+            preflight._knock: {**knocks, **knocking},
+            preflight._close_door: closing,
+        }[function]
+        return {rank: values.get(rank) for rank in range(4)}
+
+    return by_subject(preflight.examine(everyone, "/data", "/out"))
+
+
+def test_a_rank_that_fails_while_it_knocks_or_closes_is_named():
+    found = examined({2: Failure("it hung")}, {})
+    assert found["Ranks"].verdict is Verdict.FIX
+    assert "no answer from rank 2: it hung" in found["Ranks"].text
+    assert "Ports" not in found  # no other host to be judged
+    found = examined({}, {3: Failure("it did not answer within 30 s")})
+    assert "no answer from rank 3: it did not answer within 30 s" in found["Ranks"].text
+    assert found["Ports"].verdict is Verdict.OK
+    both = examined({1: Failure("first")}, {0: Failure("other"), 1: Failure("second")})
+    assert "rank 0: other; rank 1: first" in both["Ranks"].text
+
+
+def test_ports_are_judged_between_hosts_that_knocked():
+    found = examined({0: Failure("it hung")}, {}, hosts=4)
+    assert "rank 0: it hung" in found["Ranks"].text
+    assert found["Ports"].text == "open both ways between 3 hosts"
+
+
 @pytest.mark.parametrize(
     ("numbers", "text"), [([3], "3"), ([0, 1, 2, 5], "0-2, 5"), ([5, 4, 1], "1, 4-5"), ([], "")]
 )

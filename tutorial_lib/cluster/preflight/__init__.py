@@ -85,11 +85,13 @@ def _findings(everyone: Everyone, data_dir: str, checkpoint_dir: str) -> Iterato
         heard = everyone(KNOCK_S, _knock, doors, token)
     finally:
         closed = everyone(KNOCK_S, _close_door)
-    if absent := _failures({**closed, **heard, **opened}):
-        yield findings.absent(absent)
+    if absent := _failures(closed) | _failures(heard) | _failures(opened):  # the first counts
+        yield findings.absent(dict(sorted(absent.items())))
     knocks = [one for tries in heard.values() if isinstance(tries, list) for one in tries]
-    yield findings.ports(doors, knocks)
-    yield findings.clocks(doors, knocks)
+    judged = [door for door in doors if not isinstance(heard.get(door.rank), Failure)]
+    if len(judged) > 1 or len(leaders) == 1:  # else there is nothing to compare
+        yield findings.ports(judged, knocks)
+        yield findings.clocks(judged, knocks)
 
     yield findings.data(facts, data_dir)
     yield findings.checkpoints(facts, checkpoint_dir)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -246,8 +247,27 @@ def test_a_look_that_hangs_is_given_up(monkeypatch, tmp_path):
     monkeypatch.setattr(host_facts, "_versions", lambda: VERSIONS)
     monkeypatch.setattr(host_facts, "_gpus", lambda: ((), ""))
     facts = look(str(tmp_path), str(tmp_path), limit_s=2)
-    assert facts.data_problem == "no answer within 2 s"
+    assert facts.data_problem == f"{tmp_path}: no answer within 2 s"
     assert facts.versions == VERSIONS
+
+
+def test_looks_that_hang_do_not_wait_for_each_other(monkeypatch, tmp_path):
+    gate = threading.Event()
+    for name in ("checksums", "try_to_write", "_versions", "_gpus"):
+        monkeypatch.setattr(host_facts, name, lambda *a: gate.wait(60))
+    began = time.monotonic()
+    try:
+        facts = look(str(tmp_path), str(tmp_path), limit_s=3)
+    finally:
+        gate.set()
+    assert time.monotonic() - began < 6
+    assert facts.data_problem == f"{tmp_path}: no answer within 3 s"
+    assert facts.write_problem == f"{tmp_path}: no answer within 3 s"
+    assert facts.problems == {
+        "versions": "no answer within 3 s",
+        "GPUs": "no answer within 3 s",
+    }
+    assert host_facts.LIMIT_S < preflight.STEP_S
 
 
 def test_only_who_knows_the_token_is_let_in():
@@ -368,12 +388,12 @@ def test_a_rank_that_does_not_answer_is_named(ranks: Ranks, monkeypatch) -> None
     ranks.preflight()  # torch is imported
     monkeypatch.setattr(preflight, "STEP_S", 4.0)
     hang = "from tutorial_lib.cluster.preflight import facts as host_facts; import time\n"
-    hang += "kept, host_facts._within = host_facts._within, lambda *a: time.sleep(8)"
+    hang += "kept, host_facts._versions = host_facts._versions, lambda: time.sleep(8)"
     ranks.run(hang, ranks=[1])
     (finding,) = ranks.preflight()
     assert "no answer from rank 1: it did not answer within 4 s" in finding.text
     time.sleep(6)
-    ranks.run("host_facts._within = kept", ranks=[1])
+    ranks.run("host_facts._versions = kept", ranks=[1])
 
 
 @pytest.mark.mpi

@@ -12,10 +12,11 @@ import shutil
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import tutorial_lib
 from tutorial_lib.cluster.mpi_flavour import library_name
@@ -26,6 +27,9 @@ LIMIT_S = 60.0
 # Beyond so many bytes, a folder of data is compared by the names and sizes of its files.
 HASHED_BYTES = 2 << 30
 CHUNK_BYTES = 1 << 20
+
+# These import torch, unlike all of the above; its modules import each other, so one at a time.
+_IMPORTING = threading.Lock()
 
 T = TypeVar("T")
 
@@ -69,7 +73,7 @@ def look(data_dir: str, checkpoint_dir: str, limit_s: float = LIMIT_S) -> Facts:
     Args:
         data_dir: A folder of data; "" for MNIST as it comes with the package.
         checkpoint_dir: Where rank 0 will write; need not exist yet.
-        limit_s: How long each look may take, in seconds.
+        limit_s: How long all looks together may take, in seconds: they are under way at once.
 
     Returns:
         What it found, but for its local rank, which only all ranks together know.
@@ -79,34 +83,30 @@ def look(data_dir: str, checkpoint_dir: str, limit_s: float = LIMIT_S) -> Facts:
     from mpi4py import MPI
 
     rank = MPI.COMM_WORLD.rank
-    problems: dict[str, str] = {}
-
-    def within(subject: str, work: Callable[[], T], otherwise: T) -> T:
-        value, problem = _within(limit_s, work, otherwise)
-        if problem:
-            problems[subject] = problem
-        return value
-
+    versions_look = _Look(limit_s, _versions)
+    data_look = _Look(limit_s, lambda: checksums(_data(data_dir)), data_dir)
+    write_look = _Look(limit_s, lambda: _write(rank, checkpoint_dir), checkpoint_dir)
+    gpus_look = _Look(limit_s, _gpus)
+    # All of them are under way: what hangs takes no time from the others.
     nothing: dict[str, str] = {}
     no_gpu: tuple[tuple[str, ...], str] = (), ""
-    versions = within("versions", _versions, nothing)
-    files = within("data", lambda: checksums(_data(data_dir)), nothing)
-    write = "", 0
-    if rank == 0:
-        write = within("write", lambda: try_to_write(Path(checkpoint_dir)), write)
-    gpus, nccl = within("GPUs", _gpus, no_gpu)
+    versions, versions_problem = versions_look.outcome(nothing)
+    files, data_problem = data_look.outcome(nothing)
+    (unwritten, free_bytes), write_problem = write_look.outcome(("", 0))
+    (gpus, nccl), gpus_problem = gpus_look.outcome(no_gpu)
+    problems = {"versions": versions_problem, "GPUs": gpus_problem}
     return Facts(
         rank=rank,
         host=socket.gethostname(),
         versions=versions,
         files=files,
-        data_problem=problems.pop("data", ""),
-        write_problem=problems.pop("write", "") or write[0],
-        free_bytes=write[1] if rank == 0 else None,
+        data_problem=data_problem,
+        write_problem=write_problem or unwritten,
+        free_bytes=free_bytes if rank == 0 else None,
         gpus=gpus,
         nccl=nccl,
         wish=own_wish(),
-        problems=problems,
+        problems={subject: problem for subject, problem in problems.items() if problem},
     )
 
 
@@ -159,38 +159,55 @@ def try_to_write(folder: Path) -> tuple[str, int]:
         return f"{folder}: {error.strerror or error}", 0
 
 
-def _within(seconds: float, work: Callable[[], T], otherwise: T) -> tuple[T, str]:
-    """Do some work, or say why it could not be done in time."""
-    done: list[T] = []
-    problem = [f"no answer within {seconds:g} s"]
+class _Look(Generic[T]):
+    """Some work under way in a thread of its own, with a time by which it must be done.
 
-    def try_it() -> None:
+    Args:
+        limit_s: For the work, from now on, in seconds.
+        work: To be done.
+        where: The folder it is about, if there is one.
+    """
+
+    def __init__(self, limit_s: float, work: Callable[[], T], where: str = "") -> None:
+        self._deadline = time.monotonic() + limit_s
+        self._done: list[T] = []
+        self._problem = f"{where}: " * bool(where) + f"no answer within {limit_s:g} s"
+        self._worker = threading.Thread(target=self._do, args=(work,), name="look", daemon=True)
+        self._worker.start()
+
+    def _do(self, work: Callable[[], T]) -> None:
         try:
-            done.append(work())
+            self._done.append(work())
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
-            problem[0] = f"{where}{error.strerror or error}"
+            self._problem = f"{where}{error.strerror or error}"
         except Exception as error:
-            problem[0] = f"{type(error).__name__}: {error}"
+            self._problem = f"{type(error).__name__}: {error}"
 
-    worker = threading.Thread(target=try_it, name="preflight", daemon=True)
-    worker.start()
-    worker.join(seconds)
-    return (done[0], "") if done else (otherwise, " ".join(problem[0].split()))
+    def outcome(self, otherwise: T) -> tuple[T, str]:
+        """What the work has returned, or something else and why it could not be done in time."""
+        self._worker.join(max(0.0, self._deadline - time.monotonic()))
+        return (self._done[0], "") if self._done else (otherwise, " ".join(self._problem.split()))
+
+
+def _write(rank: int, checkpoint_dir: str) -> tuple[str, int]:
+    return try_to_write(Path(checkpoint_dir)) if rank == 0 else ("", 0)
 
 
 def _data(data_dir: str) -> Path:
     if data_dir:
         return Path(data_dir)
-    from tutorial_lib.data.datasets import BUNDLED_MNIST  # imports torch, unlike all of the above
+    with _IMPORTING:
+        from tutorial_lib.data.datasets import BUNDLED_MNIST
 
     return BUNDLED_MNIST
 
 
 def _versions() -> dict[str, str]:
-    from mpi4py import MPI
+    with _IMPORTING:
+        from mpi4py import MPI
 
-    from tutorial_lib.distributed.versions import own_versions
+        from tutorial_lib.distributed.versions import own_versions
 
     return {
         **own_versions(),
@@ -210,9 +227,10 @@ def _own_files() -> str:
 
 
 def _gpus() -> tuple[tuple[str, ...], str]:
-    import torch
+    with _IMPORTING:
+        import torch
 
-    from tutorial_lib.distributed.gpus import own_seat
+        from tutorial_lib.distributed.gpus import own_seat
 
     seat = own_seat(Topology())
     nccl = ".".join(map(str, torch.cuda.nccl.version())) if seat.gpus and seat.has_nccl else ""

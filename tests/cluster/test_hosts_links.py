@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tutorial_lib.cluster import runtime
+from tutorial_lib.cluster.remote.guard import _Guard
 from tutorial_lib.cluster.remote.switchboard import Switchboard
 from tutorial_lib.cluster.remote.wire import Wire, WireError
 from tutorial_lib.cluster.supervisor import Supervisor
@@ -195,3 +196,17 @@ def test_thread_that_fails_is_a_reason(
     supervisor = Supervisor.__new__(Supervisor)
     supervisor._links, supervisor.ended = switchboard, {1: 0}
     assert supervisor._lost(1) == switchboard.failure
+
+
+def test_guard_that_takes_leave_is_let_go(
+    switchboard: Switchboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(switchboard, "_tell_all", lambda what: None)  # no other sign of life
+    folder = switchboard._folder
+    folder.note_end(0, 7, 0, time.time())
+    guard = _Guard(switchboard.start_data(), 0, folder, engine=7)
+    with linked(switchboard) as wire:
+        wire.send("hello", rank=0, host="node0")
+        wire.receive()
+        assert guard._take_leave(wire), "it takes a slow stop for a network that is cut"
+        assert switchboard.rank_that_left() == 0

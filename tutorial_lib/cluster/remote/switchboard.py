@@ -199,6 +199,8 @@ class Switchboard:
                 self._folder.note_end(guest.rank, message["pid"], message["code"], ended_time)
             case "left":
                 guest.has_left = True
+                with contextlib.suppress(OSError):
+                    guest.wire.send("beat")  # the last: it lets the guard go
 
     def _tell_all(self, what: str) -> None:
         with self._lock:

@@ -18,9 +18,9 @@ from tutorial_lib.cluster.errors import ClusterError
 from tutorial_lib.cluster.launch import Hosts
 from tutorial_lib.cluster.profiles import profile_folders
 from tutorial_lib.cluster.runtime import ClusterFolder, running
+from tutorial_lib.cluster.stop_limits import STOP_TIMEOUT_S
 from tutorial_lib.cluster.whereabouts import Whereabouts, read
 
-STOP_TIMEOUT_S = 12.0
 KILL_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 3.0
 

@@ -18,11 +18,11 @@ from tutorial_lib.cluster.hosts import addresses_towards
 from tutorial_lib.cluster.launch import Hosts, plan_launch
 from tutorial_lib.cluster.profiles import profile_folder
 from tutorial_lib.cluster.runtime import ClusterFolder, ClusterRecord
+from tutorial_lib.cluster.stop_limits import STOP_TIMEOUT_S
 
 # -P: a reader's own file, random.py for example, must not stand in for Python's.
 PYTHON = (sys.executable, "-P", "-m")
 POLL_S = 0.02
-STOP_TIMEOUT_S = 12.0  # the supervisor itself takes at most 9 s
 
 
 def plan(n: int, profile: str, owner: int | None, hosts: Hosts = None) -> ClusterFolder:

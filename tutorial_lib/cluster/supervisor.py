@@ -29,21 +29,14 @@ from types import FrameType
 
 import psutil
 
-from tutorial_lib.cluster import job_note, lifeline
+from tutorial_lib.cluster import job_note, lifeline, stop_limits
 from tutorial_lib.cluster.remote import away
 from tutorial_lib.cluster.remote.start_data import FILE_VARIABLE
 from tutorial_lib.cluster.remote.switchboard import SUSPECT_S, Switchboard
 from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, ClusterFolder
 
 POLL_S = 0.1
-ENGINES_GRACE_S = 3.0
-CONTROLLER_GRACE_S = 1.5
-KILL_GRACE_S = 2.0
-GUARDS_GRACE_S = 1.0  # for guards here to remove their folders
-WITHDRAW_S = 5.0  # for SLURM to take a job out of its queue
 LEFT_S = 0.7  # for mpiexec to end with a rank, and say why
-JOB_NEWS_S = 3.0  # for the launcher of a batch job to ask how the job is
-NOTIFICATION_S = 1.0  # for clients to hear of the ranks' end from the controller
 
 
 class Supervisor:
@@ -156,13 +149,13 @@ class Supervisor:
                 what = "the job of the ranks" if self.record.is_job else "mpiexec"
                 status = f"{what} has ended with {_status(code)}"
                 self._tell("ranks ended", code=code, status=status, log=log, why=why)
-                time.sleep(NOTIFICATION_S)
+                time.sleep(stop_limits.NOTIFICATION_S)
                 return why or status
             if (rank := self._rank_that_left()) is not None:
                 status = f"rank {rank}'s process has ended"
                 why = self._job_end(engines)
                 self._tell("ranks ended", code=0, status=status, log="", why=why)
-                time.sleep(NOTIFICATION_S)
+                time.sleep(stop_limits.NOTIFICATION_S)
                 return why or status
 
     def _job_end(self, launcher: int) -> str:
@@ -170,7 +163,7 @@ class Supervisor:
         if not self.record.is_job:
             return ""
         _signal(launcher, signal.SIGUSR1)  # it looks at the job now
-        deadline = time.monotonic() + JOB_NEWS_S
+        deadline = time.monotonic() + stop_limits.JOB_NEWS_S
         while not (why := job_note.read(self.folder).why_ended):
             self._reap()
             if launcher in self.ended or time.monotonic() > deadline:
@@ -221,19 +214,19 @@ class Supervisor:
             is_queued = job_note.read(self.folder).is_waiting
             # Told to look, it sees the job end at once.
             _signal(engines, signal.SIGTERM if is_queued else signal.SIGUSR1)
-        if engines is not None and not self._wait(engines, ENGINES_GRACE_S):
+        if engines is not None and not self._wait(engines, stop_limits.ENGINES_GRACE_S):
             _signal(engines, signal.SIGTERM)
-            self._wait(engines, KILL_GRACE_S)
+            self._wait(engines, stop_limits.KILL_GRACE_S)
         self._withdraw(engines)
         if controller is not None:
             _signal(controller, signal.SIGTERM)
-            self._wait(controller, CONTROLLER_GRACE_S)
+            self._wait(controller, stop_limits.CONTROLLER_GRACE_S)
         if self._links is not None:
             self._links.close()  # now guards end too
-        guards_s = GUARDS_GRACE_S if self._links is not None else 0.0
-        deadline = time.monotonic() + guards_s + KILL_GRACE_S
+        guards_s = stop_limits.GUARDS_GRACE_S if self._links is not None else 0.0
+        deadline = time.monotonic() + guards_s + stop_limits.KILL_GRACE_S
         while (left := _descendants()) and time.monotonic() < deadline:
-            if time.monotonic() > deadline - KILL_GRACE_S:
+            if time.monotonic() > deadline - stop_limits.KILL_GRACE_S:
                 for process in left:
                     _signal(process.pid, signal.SIGKILL)
             time.sleep(0.01)
@@ -248,7 +241,10 @@ class Supervisor:
             return
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             subprocess.run(
-                self.record.withdraw, capture_output=True, timeout=WITHDRAW_S, check=False
+                self.record.withdraw,
+                capture_output=True,
+                timeout=stop_limits.WITHDRAW_S,
+                check=False,
             )
 
     def _wait(self, pid: int, seconds: float) -> bool:

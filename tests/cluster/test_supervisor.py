@@ -1,0 +1,76 @@
+"""A supervisor's own patience: with a controller that starts, and with parts that do not end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tutorial_lib.cluster import runtime, service, supervised, supervisor
+from tutorial_lib.cluster.runtime import ClusterRecord
+from tutorial_lib.cluster.supervisor import Supervisor
+
+
+@pytest.fixture
+def watcher() -> Iterator[Supervisor]:
+    """A supervisor that has started nothing yet."""
+    folder = runtime.create("test")
+    folder.write_record(
+        ClusterRecord(
+            profile="test",
+            n=1,
+            host="here",
+            python=sys.prefix,
+            mpi="",
+            environment={},
+            controller_command=[],
+            engines_command=[],
+        )
+    )
+    yield Supervisor(folder)
+    folder.remove()
+
+
+class Clock(SimpleNamespace):
+    """Time that passes at once."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_owner_waits_for_the_slowest_end(
+    watcher: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+
+    def hang(command: list[str], timeout: float, **options: Any) -> None:
+        clock.sleep(timeout)
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    process = SimpleNamespace(pid=2)
+    links: Any = SimpleNamespace(
+        end_ranks=lambda: None, close=lambda: None, rank_that_left=lambda: 0, silent=lambda s: ""
+    )
+    watcher.record = replace(watcher.record, withdraw=["scancel", "me"])
+    watcher._links = links
+    monkeypatch.setattr(supervisor, "time", clock)
+    monkeypatch.setattr(supervisor, "_signal", lambda pid, number: None)
+    monkeypatch.setattr(supervisor, "_descendants", lambda: [process])
+    monkeypatch.setattr(watcher, "_reap", lambda: None)
+    monkeypatch.setattr(watcher, "_rank_that_left", lambda: 0)
+    monkeypatch.setattr(subprocess, "run", hang)
+    assert watcher._watch(controller=1, engines=2) == "rank 0's process has ended"
+    watcher._end_all(controller=1, engines=2)
+    assert clock.now > 15
+    assert clock.now < supervised.STOP_TIMEOUT_S
+    assert clock.now < service.STOP_TIMEOUT_S

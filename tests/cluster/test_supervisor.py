@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -74,3 +76,21 @@ def test_owner_waits_for_the_slowest_end(
     assert clock.now > 15
     assert clock.now < supervised.STOP_TIMEOUT_S
     assert clock.now < service.STOP_TIMEOUT_S
+
+
+def test_controller_is_ready_once_its_file_is_whole(
+    watcher: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "_reap", lambda: None)
+    file = watcher.folder.engine_file
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.append(watcher._watch(controller=1)))
+    thread.start()
+    # ipyparallel opens the file first, and then writes.
+    for part in ("", '{"key": "ab'):
+        file.write_text(part)
+        time.sleep(5 * supervisor.POLL_S)
+        assert not found
+    file.write_text('{"key": "abc"}')
+    thread.join(30)
+    assert found == [""]

@@ -137,7 +137,8 @@ class Supervisor:
             if controller in self.ended:
                 return f"its controller has ended with {_status(self.ended[controller])}"
             if engines is None:
-                if self.folder.engine_file.exists():
+                with contextlib.suppress(OSError, ValueError):  # not there, or half written
+                    json.loads(self.folder.engine_file.read_text(encoding="utf-8"))
                     return ""
                 continue
             if reason := self._lost(engines):

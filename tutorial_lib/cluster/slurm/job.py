@@ -13,9 +13,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import select
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from types import FrameType
@@ -46,17 +46,26 @@ class SlurmJob:
         self.folder = folder
         self.queue_timeout_s = queue_timeout_s
         self.is_told_to_end = False
-        self._wake = threading.Event()
+        # Python runs a handler between two steps of the main thread, which may hold a lock or be
+        # about to wait; the byte that its C handler writes into the pipe is in time in any case.
+        self._wake, self._wake_by = os.pipe()
+        for end in (self._wake, self._wake_by):
+            os.set_blocking(end, False)
         self._hurry_until = 0.0
         self._said = ""
 
-    def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Take a signal: SIGUSR1 to hurry, all others to end."""
+    def take_signals(self) -> None:
+        """Take this process's signals from now on; for its main thread."""
+        signal.set_wakeup_fd(self._wake_by, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """SIGUSR1 is to hurry, all others to end; takes no lock."""
         if number == signal.SIGUSR1:
             self._hurry_until = time.monotonic() + HURRIED_S
         else:
             self.is_told_to_end = True
-        self._wake.set()
 
     def run(self, script: str, options: list[str]) -> int:
         """Hand the job in and stay until it has ended, or is told to.
@@ -97,10 +106,15 @@ class SlurmJob:
                 )
                 return 1
             left_s = self.queue_timeout_s - waited_s if state.is_waiting else RUN_S
-            self._wake.wait(max(0.05, min(left_s, self._pause_s(state, waited_s))))
-            self._wake.clear()
+            self._sleep(max(0.05, min(left_s, self._pause_s(state, waited_s))))
         self._cancel(number)
         return 0
+
+    def _sleep(self, seconds: float) -> None:
+        """Sleep until there is a signal."""
+        select.select([self._wake], [], [], seconds)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake, 1024)
 
     def _pause_s(self, state: JobState, age_s: float) -> float:
         if time.monotonic() < self._hurry_until or state.name == "COMPLETING":
@@ -139,8 +153,7 @@ def main() -> None:
     given = parser.parse_args()
     folder = ClusterFolder(Path(os.environ[FOLDER_VARIABLE]))
     job = SlurmJob(folder, given.queue_timeout)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
-        signal.signal(number, job.on_signal)
+    job.take_signals()
     lifeline.watch(folder.lifeline, lambda: os.kill(os.getpid(), signal.SIGTERM))
     name = f"--job-name={commands.JOB_PREFIX}{folder.path.name}"
     sys.exit(job.run(given.script, [name, *given.sbatch]))

@@ -235,10 +235,8 @@ class Supervisor:
         away.remove_all(self.folder)
 
     def _withdraw(self, launcher: int | None) -> None:
-        """Cancel a batch job whose launcher could not do it, being dead."""
+        """Cancel a batch job by its name, whether or not its launcher did, or knew its number."""
         if not self.record.is_job or launcher is None:
-            return
-        if self.ended.get(launcher, -1) >= 0:  # it ended by itself, and has done it
             return
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             subprocess.run(

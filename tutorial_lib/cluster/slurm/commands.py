@@ -84,10 +84,14 @@ def submit(script: str, options: Sequence[str]) -> int:
         Its number.
 
     Raises:
-        SlurmError: SLURM refuses it.
+        SlurmError: SLURM refuses it, or does not say its number; in the second case, and if it
+            did not answer in time, there may be a job all the same.
     """
     answer = run("sbatch", "--parsable", *options, text=script)
-    return int(answer.strip().splitlines()[-1].split(";")[0])
+    last = answer.strip().rpartition("\n")[2].split(";")[0]
+    if not last.isdecimal():
+        raise SlurmError(f"sbatch: no number of a job in its answer {answer.strip()!r}")
+    return int(last)
 
 
 def state(number: int) -> JobState:

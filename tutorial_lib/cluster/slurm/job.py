@@ -99,7 +99,8 @@ class SlurmJob:
                 return 0 if state.name in ("COMPLETED", "") else 1
             waited_s = time.monotonic() - began
             if state.is_waiting and waited_s > self.queue_timeout_s:
-                commands.cancel(number)
+                with contextlib.suppress(SlurmError):  # the supervisor tries too
+                    commands.cancel(number)
                 self._end_with(
                     f"{state} for {waited_s:.0f} s, so it has been withdrawn: try again later, ask "
                     "for less, or let it wait longer by c.Ranks.queue_timeout_s"

@@ -12,11 +12,12 @@ from typing import Any
 
 import psutil
 import pytest
+import slurm_site
 from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 from jupyter_core.utils import ensure_event_loop
 
-from tutorial_lib.cluster import Cluster, Ranks
+from tutorial_lib.cluster import Cluster, Ranks, launch
 from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, RUNTIME_VARIABLE
 
 Leftovers = Callable[[], list[str]]
@@ -138,3 +139,36 @@ def wait_until() -> WaitUntil:
         return bool(condition())
 
     return wait
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[slurm_site.Site]:
+    with slurm_site.running() as started:
+        patch = pytest.MonkeyPatch()
+        patch.setenv("SLURM_CONF", str(started.configuration))
+        yield started
+        patch.undo()
+
+
+@pytest.fixture
+def queue(site, wait_until, cluster_processes, runtime_base) -> Iterator[slurm_site.Site]:
+    """The site with an empty queue, which a test must leave empty, with no process of a cluster."""
+    yield site
+    left = [] if wait_until(lambda: not site.queue(), 30) else site.queue()
+    alive = [] if wait_until(lambda: not cluster_processes(), 10) else cluster_processes()
+    folders = list((runtime_base / "gan-tutorial").glob("*"))
+    site.clear()
+    assert not left
+    assert not alive
+    assert not folders
+
+
+@pytest.fixture
+def change(monkeypatch) -> Callable[..., None]:
+    """``change(partition="x")`` changes what the profile asks for."""
+    original = launch.settings_of
+
+    def use(**settings: object) -> None:
+        monkeypatch.setattr(launch, "settings_of", lambda folder: {**original(folder), **settings})
+
+    return use

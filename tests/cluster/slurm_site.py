@@ -10,12 +10,15 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+from tutorial_lib.cluster import Cluster
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "srun", "scancel")
 READY_S = 60.0
@@ -210,3 +213,16 @@ def _free_ports(count: int) -> list[int]:
 
 def _logs(folder: Path) -> str:
     return "\n".join(path.read_text(errors="replace")[-2000:] for path in folder.glob("log/*.log"))
+
+
+def cluster(**options: object) -> Cluster:
+    """A cluster whose ranks are a job here; two of them unless the options say otherwise."""
+    options = {"n": 2, "attach": False, "process_group": False, **options}
+    return Cluster(profile="slurm", **options)  # type: ignore[arg-type]
+
+
+def later(work: Callable[[], object], seconds: float = 1.5) -> threading.Thread:
+    """Do something while a cell runs."""
+    timer = threading.Timer(seconds, work)
+    timer.start()
+    return timer

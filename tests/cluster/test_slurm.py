@@ -1,4 +1,4 @@
-"""Ranks as jobs of a real SLURM: started, seen waiting, cancelled, killed, and always cleared."""
+"""Ranks as jobs of a real SLURM: started, cancelled, killed, and always cleared."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import nbformat
 import psutil
 import pytest
 import slurm_site
+from slurm_site import cluster, later
 
 from tutorial_lib.cluster import (
     Cluster,
@@ -23,8 +23,6 @@ from tutorial_lib.cluster import (
     Ranks,
     StartError,
     cluster_status,
-    launch,
-    live_line,
 )
 from tutorial_lib.cluster.runtime import RUNTIME_VARIABLE, running
 
@@ -39,54 +37,9 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def site() -> Iterator[slurm_site.Site]:
-    with slurm_site.running() as started:
-        patch = pytest.MonkeyPatch()
-        patch.setenv("SLURM_CONF", str(started.configuration))
-        yield started
-        patch.undo()
-
-
-@pytest.fixture
-def queue(site, wait_until, cluster_processes, runtime_base) -> Iterator[slurm_site.Site]:
-    """The site with an empty queue, which a test must leave empty, with no process of a cluster."""
-    yield site
-    left = [] if wait_until(lambda: not site.queue(), 30) else site.queue()
-    alive = [] if wait_until(lambda: not cluster_processes(), 10) else cluster_processes()
-    folders = list((runtime_base / "gan-tutorial").glob("*"))
-    site.clear()
-    assert not left
-    assert not alive
-    assert not folders
-
-
-@pytest.fixture
-def change(monkeypatch) -> Callable[..., None]:
-    """``change(partition="x")`` changes what the profile asks for."""
-    original = launch.settings_of
-
-    def use(**settings: object) -> None:
-        monkeypatch.setattr(launch, "settings_of", lambda folder: {**original(folder), **settings})
-
-    return use
-
-
-def cluster(**options: object) -> Cluster:
-    options = {"n": 2, "attach": False, "process_group": False, **options}
-    return Cluster(profile="slurm", **options)  # type: ignore[arg-type]
-
-
 def our_job(site: slurm_site.Site) -> slurm_site.Job:
     (job,) = [job for job in site.queue() if job.name.startswith("gan-tutorial-")]
     return job
-
-
-def later(work: Callable[[], object], seconds: float = 1.5) -> threading.Thread:
-    """Do something while a cell runs."""
-    timer = threading.Timer(seconds, work)
-    timer.start()
-    return timer
 
 
 def error_in_cell(ranks: Ranks, fault: Callable[[], object]) -> tuple[str, float]:
@@ -212,70 +165,6 @@ def test_whoever_is_killed_the_job_ends(queue, wait_until, kinds):
         assert wait_until(lambda: not queue.queue(), 30), queue.queue()
         with pytest.raises(DeadRankError):
             ranks.run("1")
-
-
-def hog(site: slurm_site.Site) -> int:
-    """Take all of the node with a job that does nothing."""
-    script = ["--wrap", "sleep 1000", f"--ntasks={slurm_site.CORES}", "--output=/dev/null"]
-    number = int(site.run("sbatch", "--parsable", "--job-name=hog", *script))
-    deadline = time.monotonic() + 30
-    while [job.state for job in site.queue()] != ["RUNNING"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    return number
-
-
-@pytest.fixture
-def shown(monkeypatch) -> list[str]:
-    """What the line that changes in place has shown."""
-    texts: list[str] = []
-    original = live_line.LiveLine.show
-    monkeypatch.setattr(
-        live_line.LiveLine, "show", lambda self, text: (texts.append(text), original(self, text))
-    )
-    return texts
-
-
-def test_a_job_that_waits_says_why_and_its_wait_is_no_slow_start(queue, shown, wait_until):
-    number = hog(queue)
-    starting = cluster(timeout_s=25)
-    free = later(lambda: queue.run("scancel", str(number)), 30)
-    with starting as ranks:
-        assert ranks.run("1") == {0: 1, 1: 1}
-    free.join()
-    waiting = [text for text in dict.fromkeys(shown) if "waits in the queue" in text]
-    assert re.search(
-        r"starting 2 ranks: job \d+ waits in the queue \(Resources: other jobs hold the nodes\)",
-        "\n".join(waiting),
-    ), shown
-
-
-def test_a_job_that_waits_for_too_long_is_withdrawn_and_the_reason_told(queue, change):
-    number = hog(queue)
-    change(queue_timeout_s=6.0)
-    with pytest.raises(StartError, match=r"job \d+ waits in the queue \(Resources") as error:
-        cluster().start()
-    assert "so it has been withdrawn" in str(error.value)
-    assert "c.Ranks.queue_timeout_s" in str(error.value)
-    assert [job.name for job in queue.queue()] == ["hog"]
-    queue.run("scancel", str(number))
-
-
-@pytest.mark.parametrize("is_killed", [False, True])
-def test_a_waiting_job_leaves_with_who_waits_for_it(queue, wait_until, tmp_path, is_killed):
-    number = hog(queue)
-    program = "from tutorial_lib.cluster import Cluster; Cluster(2, 'slurm', attach=False).start()"
-    with (tmp_path / "log").open("w+") as log:
-        waiting = subprocess.Popen([sys.executable, "-c", program], stdout=log, stderr=log)
-    try:
-        has_come = wait_until(lambda: len(queue.queue()) == 2 or waiting.poll() is not None, 60)
-        assert has_come, "no second job"
-        assert waiting.poll() is None, (tmp_path / "log").read_text()
-    finally:
-        waiting.send_signal(signal.SIGKILL if is_killed else signal.SIGINT)
-        waiting.wait(30)
-    assert wait_until(lambda: [job.name for job in queue.queue()] == ["hog"], 20), queue.queue()
-    queue.run("scancel", str(number))
 
 
 def test_what_slurm_refuses_is_quoted(queue, change):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
+from tutorial_lib.cluster import runtime, warden
 from tutorial_lib.cluster.obituary import first_death, in_words
+from tutorial_lib.cluster.remote import away
 from tutorial_lib.cluster.runtime import ClusterFolder
 
 ENDINGS = {
@@ -79,3 +84,42 @@ def test_warden_removes_what_is_left_in_shared_memory(tmp_path: Path) -> None:
     code = f"{ENGINE}\nwarden.clear_up([{str(left)!r}, {str(gone)!r}])\nos._exit(3)"
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], timeout=60, check=False)
     assert not left.exists()
+
+
+ORPHAN = """
+import subprocess, time
+program = [sys.executable, "-c", "import time; time.sleep(600)"]
+shell = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:]).pid, flush=True)"
+subprocess.run([sys.executable, "-c", shell, *program], check=True)  # a child's, which has ended
+print(subprocess.Popen(program, start_new_session=True).pid, flush=True)
+child = os.fork()
+if child == 0:
+    warden.spare()
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(2)
+    print("spared", flush=True)
+    os._exit(0)
+signal.pause()
+"""
+
+
+def test_warden_ends_what_a_killed_engine_has_started(tmp_path: Path) -> None:
+    (tmp_path / "ranks").mkdir()
+    command = [sys.executable, "-c", f"{ENGINE}\n{ORPHAN}", str(tmp_path)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == -9
+    _, *orphans, spared = done.stdout.split()  # nobody holds the pipe any more
+    assert len(orphans) == 2
+    assert not [pid for pid in orphans if psutil.pid_exists(int(pid))]
+    assert spared == "spared"
+
+
+def test_programs_of_a_rank_are_found_and_ended_by_its_folder(tmp_path: Path) -> None:
+    """When mpiexec kills the warden too."""
+    environment = {**os.environ, runtime.FOLDER_VARIABLE: str(tmp_path)}
+    started = subprocess.Popen(["sleep", "600"], env=environment)
+    begun = time.monotonic()
+    warden.end_orphans(lambda: away.processes(ClusterFolder(tmp_path)))
+    assert started.wait(30) == -9
+    assert time.monotonic() - begun > warden.ORPHANS_GRACE_S, "it may end by itself"
+    assert away.processes(ClusterFolder(tmp_path)) == []

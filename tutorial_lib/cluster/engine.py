@@ -207,6 +207,7 @@ class _Helper:
             status = 1
             try:
                 os.setsid()
+                warden.spare()  # it tells the controller of the engine's end
                 kept = {0, 1, 2, read_task, write_url}
                 for descriptor in _open_descriptors() - kept:
                     with contextlib.suppress(OSError):

@@ -14,7 +14,6 @@ Ranks that may be on other hosts are linked to it (see ``remote``).
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import select
@@ -29,7 +28,7 @@ from types import FrameType
 
 import psutil
 
-from tutorial_lib.cluster import job_note, lifeline, stop_limits
+from tutorial_lib.cluster import job_note, lifeline, stop_limits, warden
 from tutorial_lib.cluster.remote import away
 from tutorial_lib.cluster.remote.start_data import FILE_VARIABLE
 from tutorial_lib.cluster.remote.switchboard import SUSPECT_S, Switchboard
@@ -61,7 +60,7 @@ class Supervisor:
         self.folder.write_record(self.record)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._on_signal)
-        _adopt_orphans()
+        warden.adopt_orphans()
         controller = engines = None
         unready = ""
         reason = "its supervisor has failed"
@@ -259,13 +258,6 @@ class Supervisor:
         """Tell the owner, if it still listens."""
         with contextlib.suppress(OSError, ValueError):
             print(json.dumps({"event": event, **details}), flush=True)
-
-
-def _adopt_orphans() -> None:
-    """Become the parent of grandchildren whose parent dies, so that none is lost; on Linux."""
-    if sys.platform == "linux":
-        pr_set_child_subreaper = 36
-        ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
 
 
 def _descendants() -> list[psutil.Process]:

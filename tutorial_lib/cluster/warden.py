@@ -1,7 +1,8 @@
 """The parent of an engine: it waits for the engine's end, notes how that came, and clears up.
 
 Nobody else can tell. mpiexec kills the other ranks when one has died, and then names whichever
-stands first in its own list. And MPI's files in /dev/shm stay when ranks are killed.
+stands first in its own list. MPI's files in /dev/shm stay when ranks are killed, and so does what
+a rank has started; on Linux the warden inherits that, and ends it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,20 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tutorial_lib.cluster.runtime import ClusterFolder
 
+if TYPE_CHECKING:
+    import psutil
+
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
+ORPHANS_GRACE_S = 0.5  # some that a rank starts clear up after it, as multiprocessing's do
+KILL_GRACE_S = 2.0
+POLL_S = 0.02
 
 _write_end = -1
 
@@ -36,8 +44,10 @@ def stand_by(rank: int) -> None:
     global _write_end
     warden = os.getpid()
     read_end, _write_end = os.pipe()
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # until the warden can pass them on
     engine = os.fork()
     if engine == 0:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
         os.close(read_end)
         _end_with(warden)
         return
@@ -61,6 +71,34 @@ def clear_up(shared_memory: list[str]) -> None:
         shared_memory: Paths.
     """
     _tell(shared_memory=shared_memory)
+
+
+def spare() -> None:
+    """Have this process left to end by itself; called by one that the engine has forked."""
+    _tell(spared=os.getpid())
+
+
+def adopt_orphans() -> None:
+    """Become the parent of grandchildren whose parent dies, so that none is lost; on Linux."""
+    if sys.platform == "linux":
+        pr_set_child_subreaper = 36
+        ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
+
+
+def end_orphans(find: Callable[[], Iterable[psutil.Process]]) -> None:
+    """Kill what a dead engine has started, if it does not end by itself soon.
+
+    Args:
+        find: Lists those that live.
+    """
+    import psutil  # late: an engine has no use for it, and starts sooner without
+
+    kill_at = time.monotonic() + ORPHANS_GRACE_S
+    while (orphans := list(find())) and time.monotonic() < kill_at + KILL_GRACE_S:
+        for orphan in orphans if time.monotonic() > kill_at else ():
+            with contextlib.suppress(psutil.Error):
+                orphan.kill()
+        time.sleep(POLL_S)
 
 
 def shared_memory() -> list[str]:
@@ -95,16 +133,22 @@ def _wait(rank: int, engine: int, read_end: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's reaches the engine by itself
     for number in PASSED_ON:
         signal.signal(number, pass_on)
-    _, status = os.waitpid(engine, 0)
-    code = os.waitstatus_to_exitcode(status)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
+    adopt_orphans()
+    while (ended := os.waitpid(-1, 0))[0] != engine:
+        pass  # an orphan of the engine's family
+    code = os.waitstatus_to_exitcode(ended[1])
     told: dict[str, Any] = {}
+    spared = set()
     os.set_blocking(read_end, False)
     with contextlib.suppress(OSError):  # what the engine has forked may hold the pipe still
         for line in os.read(read_end, 2**16).splitlines():
-            told.update(json.loads(line))
+            told.update(fact := json.loads(line))
+            spared.add(fact.get("spared"))
     with contextlib.suppress(OSError):
         if folder := told.get("folder"):
             ClusterFolder(Path(folder)).note_end(rank, engine, code, time.time())
+    end_orphans(lambda: (child for child in _family() if child.pid not in spared))
     for file in told.get("shared_memory", ()):
         Path(file).unlink(missing_ok=True)
     if code < 0:  # end likewise, for whoever waits for this process
@@ -113,3 +157,14 @@ def _wait(rank: int, engine: int, read_end: int) -> None:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code & 0xFF)
+
+
+def _family() -> list[psutil.Process]:
+    """What descends from this process, and lives."""
+    import psutil
+
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    family: list[psutil.Process] = psutil.Process().children(recursive=True)
+    return family

@@ -6,10 +6,13 @@ folder of its host, as the cluster has one on the host of its supervisor. Its gu
 
 from __future__ import annotations
 
+import contextlib
 import socket
 
+import psutil
+
 from tutorial_lib.cluster import runtime
-from tutorial_lib.cluster.runtime import ClusterFolder
+from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, ClusterFolder
 
 
 def create(cluster: str, rank: int) -> ClusterFolder:
@@ -32,3 +35,17 @@ def remove_all(cluster: ClusterFolder) -> None:
     """
     for path in cluster.path.parent.glob(f"away-{cluster.path.name}-*"):
         ClusterFolder(path).remove()
+
+
+def processes(folder: ClusterFolder) -> list[psutil.Process]:
+    """The programs that a rank has started, and that live: their environment names its folder.
+
+    Args:
+        folder: The rank's own.
+    """
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(FOLDER_VARIABLE) == str(folder.path):
+                found.append(process)
+    return found

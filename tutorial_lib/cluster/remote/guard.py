@@ -27,7 +27,7 @@ from typing import Any
 
 import psutil
 
-from tutorial_lib.cluster import lifeline, runtime
+from tutorial_lib.cluster import lifeline, runtime, warden
 from tutorial_lib.cluster.remote import away
 from tutorial_lib.cluster.remote.start_data import StartData
 from tutorial_lib.cluster.remote.switchboard import BEAT_S
@@ -77,6 +77,7 @@ def arrive(start: StartData, rank: int) -> Arrival:
         status = 1
         try:
             os.setsid()
+            warden.spare()
             os.close(read_end)
             _detach(write_end)
             _Guard(start, rank, folder, engine).run(write_end)
@@ -247,6 +248,8 @@ class _Guard:
             with contextlib.suppress(psutil.Error):
                 if process.pid != os.getpid():
                     process.kill()
+        # mpiexec may have killed the warden, which would do it.
+        warden.end_orphans(lambda: away.processes(self._folder))
 
     def _end_above(self) -> None:
         """End MPI's daemon and the ssh session that have started the engine on this host."""

@@ -8,9 +8,6 @@ from typing import Any
 import torch
 
 from tutorial_lib.data.noise import CntkNoise
-from tutorial_lib.distributed import session
-from tutorial_lib.learners.distributed_learner import DistributedLearner
-from tutorial_lib.learners.learner import Learner
 from tutorial_lib.training.gan import BasicGan, LossRecord
 from tutorial_lib.training.gan_loop import GanResult
 
@@ -32,12 +29,9 @@ def save_gan(gan: BasicGan, path: str | os.PathLike[str], result: GanResult) -> 
     if isinstance(gan.noise, CntkNoise):
         raise ValueError("a replay of CNTK's run can't be saved: let it run to its end")
     trainer = gan.d_trainer
-    learner = trainer.parameter_learners[0]
     own = {
-        "learner": _cloned(learner.state_dict()),  # first: block momentum changes the parameters
-        "own_learner": _cloned(_distributed(learner).own_state()),
-        "world_size": session.start().world_size,
         "discriminator": trainer.training_network.state_dict(),
+        "learner": _cloned(trainer.parameter_learners[0].state_dict()),
         "source": gan.source.state_dict(),
         "noise": gan.noise.state_dict(),
         "losses": [tuple(record) for record in result.losses],
@@ -68,20 +62,12 @@ def restore_gan(gan: BasicGan, path: str | os.PathLike[str]) -> GanResult:
     own: dict[str, Any] = gan.g_trainer.restore_from_checkpoint(path)
     trainer = gan.d_trainer
     trainer.training_network.load_state_dict(own["discriminator"])
-    learner = _distributed(trainer.parameter_learners[0])
-    learner.load_state_dict(own["learner"])
-    if own["world_size"] == session.start().world_size:
-        learner.load_own_state(own["own_learner"])
-    trainer.start_at(learner.total_number_of_samples_seen)
+    trainer.parameter_learners[0].load_state_dict(own["learner"])
+    trainer.start_at(trainer.parameter_learners[0].total_number_of_samples_seen)
     gan.source.load_state_dict(own["source"])
     gan.noise.load_state_dict(own["noise"])
     losses = [LossRecord(*record) for record in own["losses"]]
     return GanResult(gan.generator, gan.discriminator, losses, own["seconds"])
-
-
-def _distributed(learner: Learner | DistributedLearner) -> DistributedLearner:
-    assert isinstance(learner, DistributedLearner), "BasicGan makes no others"
-    return learner
 
 
 def _cloned(value: Any) -> Any:

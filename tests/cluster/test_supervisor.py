@@ -66,7 +66,7 @@ def test_owner_waits_for_the_slowest_end(
     watcher.record = replace(watcher.record, withdraw=["scancel", "me"])
     watcher._links = links
     monkeypatch.setattr(supervisor, "time", clock)
-    monkeypatch.setattr(supervisor, "_signal", lambda pid, number: None)
+    monkeypatch.setattr(supervisor, "send_signal", lambda pid, number: None)
     monkeypatch.setattr(supervisor, "_descendants", lambda: [process])
     monkeypatch.setattr(watcher, "_reap", lambda: None)
     monkeypatch.setattr(watcher, "_rank_that_left", lambda: 0)

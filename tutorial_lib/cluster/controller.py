@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ipyparallel.controller.app import IPController
 
-from tutorial_lib.cluster import lifeline
+from tutorial_lib.cluster import lifeline, process
 from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, ClusterFolder
 
 GRACE_S = 2.0
@@ -22,7 +22,7 @@ GRACE_S = 2.0
 
 def main() -> None:
     """Run the controller until it is told to stop."""
-    os.register_at_fork(after_in_child=lifeline.die_with_parent)
+    os.register_at_fork(after_in_child=process.die_with_parent)
     if folder := os.environ.get(FOLDER_VARIABLE):
         lifeline.watch(ClusterFolder(Path(folder)).lifeline, _end)
     IPController.launch_instance()

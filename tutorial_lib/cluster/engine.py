@@ -25,7 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tutorial_lib.cluster import control, lifeline, mpi_flavour, warden
+from tutorial_lib.cluster import control, lifeline, mpi_flavour, process, warden
 from tutorial_lib.cluster.remote import start_data
 from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, ClusterFolder
 from tutorial_lib.distributed.topology import detect, threads_per_rank
@@ -79,7 +79,7 @@ def main() -> None:
     folder = _arrive(rank) or _cluster_folder()
     if folder is not None:
         warden.note_folder(folder)
-        _log_to(folder.log(f"rank-{rank}"))
+        process.print_to(folder.log(f"rank-{rank}"))
         folder.report(rank, "importing")
     import mpi4py
 
@@ -137,14 +137,6 @@ def _cluster_folder() -> ClusterFolder | None:
     if path and Path(path, "lifeline").exists():
         return ClusterFolder(Path(path))
     return None
-
-
-def _log_to(path: Path) -> None:
-    """Send everything this process and its libraries print to a file."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    for standard in (1, 2):
-        os.dup2(descriptor, standard)
-    os.close(descriptor)
 
 
 def _wait_for_controller(path: Path) -> None:

@@ -6,11 +6,8 @@ process ends. Whoever wants to end with it waits for that lock in a thread.
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
-import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -116,20 +113,6 @@ def watch(path: Path, on_end: Callable[[], object]) -> None:
         on_end()
 
     threading.Thread(target=wait, name="lifeline", daemon=True).start()
-
-
-def die_with_parent(parent: int | None = None) -> None:
-    """Have the system send SIGTERM to this process when its parent ends; on Linux only.
-
-    Args:
-        parent: The parent's process id, to see whether it has ended already.
-    """
-    if sys.platform != "linux":
-        return
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM, 0, 0, 0)
-    if parent is not None and os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def end_within(seconds: float, code: int) -> None:

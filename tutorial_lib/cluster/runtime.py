@@ -140,12 +140,7 @@ class ClusterFolder:
 
     def reports(self) -> dict[int, dict[str, Any]]:
         """The last report of each rank whose process has started."""
-        notes = {}
-        for path in (self.path / "ranks").glob("rank-*.json"):
-            with contextlib.suppress(OSError, ValueError):
-                note = _read_json(path)
-                notes[int(note["rank"])] = note
-        return dict(sorted(notes.items()))
+        return self._notes("rank")
 
     def note_end(self, rank: int, pid: int, code: int, time: float) -> None:
         """Keep how a rank's process ended.
@@ -161,12 +156,15 @@ class ClusterFolder:
 
     def endings(self) -> dict[int, dict[str, Any]]:
         """How the processes of ranks ended, of those that have."""
+        return self._notes("end")
+
+    def _notes(self, kind: str) -> dict[int, dict[str, Any]]:
         notes = {}
-        for path in (self.path / "ranks").glob("end-*.json"):
+        for path in (self.path / "ranks").glob(f"{kind}-*.json"):
             with contextlib.suppress(OSError, ValueError):
                 note = _read_json(path)
                 notes[int(note["rank"])] = note
-        return notes
+        return dict(sorted(notes.items()))
 
     @property
     def is_alive(self) -> bool:

@@ -28,7 +28,8 @@ from types import FrameType
 
 import psutil
 
-from tutorial_lib.cluster import job_note, lifeline, stop_limits, warden
+from tutorial_lib.cluster import job_note, lifeline, stop_limits
+from tutorial_lib.cluster.process import adopt_orphans, send_signal
 from tutorial_lib.cluster.remote import away
 from tutorial_lib.cluster.remote.start_data import FILE_VARIABLE
 from tutorial_lib.cluster.remote.switchboard import SUSPECT_S, Switchboard
@@ -60,7 +61,7 @@ class Supervisor:
         self.folder.write_record(self.record)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._on_signal)
-        warden.adopt_orphans()
+        adopt_orphans()
         controller = engines = None
         unready = ""
         reason = "its supervisor has failed"
@@ -162,7 +163,7 @@ class Supervisor:
         """Why a batch job has ended, if not because its ranks have; else ""."""
         if not self.record.is_job:
             return ""
-        _signal(launcher, signal.SIGUSR1)  # it looks at the job now
+        send_signal(launcher, signal.SIGUSR1)  # it looks at the job now
         deadline = time.monotonic() + stop_limits.JOB_NEWS_S
         while not (why := job_note.read(self.folder).why_ended):
             self._reap()
@@ -209,17 +210,17 @@ class Supervisor:
         ours = {process.pid for process in _descendants()}
         for report in self.folder.reports().values():
             if report["pid"] in ours and "host" not in report:
-                _signal(report["pid"], signal.SIGTERM)
+                send_signal(report["pid"], signal.SIGTERM)
         if engines is not None and self.record.is_job:
             is_queued = job_note.read(self.folder).is_waiting
             # Told to look, it sees the job end at once.
-            _signal(engines, signal.SIGTERM if is_queued else signal.SIGUSR1)
+            send_signal(engines, signal.SIGTERM if is_queued else signal.SIGUSR1)
         if engines is not None and not self._wait(engines, stop_limits.ENGINES_GRACE_S):
-            _signal(engines, signal.SIGTERM)
+            send_signal(engines, signal.SIGTERM)
             self._wait(engines, stop_limits.KILL_GRACE_S)
         self._withdraw(engines)
         if controller is not None:
-            _signal(controller, signal.SIGTERM)
+            send_signal(controller, signal.SIGTERM)
             self._wait(controller, stop_limits.CONTROLLER_GRACE_S)
         if self._links is not None:
             self._links.close()  # now guards end too
@@ -228,7 +229,7 @@ class Supervisor:
         while (left := _descendants()) and time.monotonic() < deadline:
             if time.monotonic() > deadline - stop_limits.KILL_GRACE_S:
                 for process in left:
-                    _signal(process.pid, signal.SIGKILL)
+                    send_signal(process.pid, signal.SIGKILL)
             time.sleep(0.01)
             self._reap()
         away.remove_all(self.folder)
@@ -267,11 +268,6 @@ def _descendants() -> list[psutil.Process]:
             if process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
-
-
-def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
 
 
 def _status(code: int) -> str:

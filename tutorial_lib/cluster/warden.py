@@ -8,18 +8,17 @@ a rank has started; on Linux the warden inherits that, and ends it.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import resource
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from tutorial_lib.cluster.process import adopt_orphans, die_with_parent, send_signal
 from tutorial_lib.cluster.runtime import ClusterFolder
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def stand_by(rank: int) -> None:
     if engine == 0:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
         os.close(read_end)
-        _end_with(warden)
+        die_with_parent(warden, signal.SIGKILL)
         return
     os.close(_write_end)
     _wait(rank, engine, read_end)
@@ -76,13 +75,6 @@ def clear_up(shared_memory: list[str]) -> None:
 def spare() -> None:
     """Have this process left to end by itself; called by one that the engine has forked."""
     _tell(spared=os.getpid())
-
-
-def adopt_orphans() -> None:
-    """Become the parent of grandchildren whose parent dies, so that none is lost; on Linux."""
-    if sys.platform == "linux":
-        pr_set_child_subreaper = 36
-        ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
 
 
 def end_orphans(find: Callable[[], Iterable[psutil.Process]]) -> None:
@@ -116,19 +108,9 @@ def _tell(**facts: object) -> None:
     os.write(_write_end, json.dumps(facts).encode() + b"\n")
 
 
-def _end_with(warden: int) -> None:
-    """Have this process killed when its parent is killed; on Linux."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != warden:
-            os._exit(1)
-
-
 def _wait(rank: int, engine: int, read_end: int) -> None:
     def pass_on(number: int, frame: FrameType | None) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(engine, number)
+        send_signal(engine, number)
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's reaches the engine by itself
     for number in PASSED_ON:

@@ -22,12 +22,12 @@ import socket
 import time
 import traceback
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import psutil
 
 from tutorial_lib.cluster import lifeline, runtime, warden
+from tutorial_lib.cluster.process import print_to, send_signal
 from tutorial_lib.cluster.remote import away
 from tutorial_lib.cluster.remote.start_data import StartData
 from tutorial_lib.cluster.remote.switchboard import BEAT_S
@@ -118,7 +118,7 @@ class _Guard:
 
     def run(self, answer: int) -> None:
         """Guard the engine until it ends, or its cluster does."""
-        _log_to(self._folder.log("guard"))
+        print_to(self._folder.log("guard"))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a batch system's is for all of a job
@@ -167,7 +167,7 @@ class _Guard:
                 if select.select([wire.connection], [], [], TURN_S)[0]:
                     for message in wire.receive():
                         if message["what"] == "end" and end_at is None:
-                            _signal(self._engine, signal.SIGTERM)
+                            send_signal(self._engine, signal.SIGTERM)
                             end_at = time.monotonic() + END_WAIT_S
             except (EOFError, ConnectionError):
                 return False
@@ -281,15 +281,3 @@ def _above(engine: int) -> list[psutil.Process]:
             else:
                 break
     return daemons
-
-
-def _log_to(path: Path) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    for standard in (1, 2):
-        os.dup2(descriptor, standard)
-    os.close(descriptor)
-
-
-def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)

@@ -17,6 +17,7 @@ _HOMES = {
     "cluster_status": "service",
     "start_cluster": "service",
     "stop_cluster": "service",
+    "where": "service",
 }
 
 

@@ -19,7 +19,7 @@ from tutorial_lib.cluster.launch import Hosts
 from tutorial_lib.cluster.profiles import profile_folders
 from tutorial_lib.cluster.runtime import ClusterFolder, running
 from tutorial_lib.cluster.stop_limits import STOP_TIMEOUT_S
-from tutorial_lib.cluster.whereabouts import Whereabouts, read
+from tutorial_lib.cluster.whereabouts import Whereabouts, count, read
 
 KILL_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 3.0
@@ -118,7 +118,6 @@ def cluster_status(profile: str | None = None) -> list[ClusterStatus]:
     found = []
     for folder in running(profile):
         record = folder.read_record()
-        origin = "gan-tutorial" if record.owner is None else "a notebook or script"
         found.append(
             ClusterStatus(
                 profile=record.profile,
@@ -126,7 +125,7 @@ def cluster_status(profile: str | None = None) -> list[ClusterStatus]:
                 engines=_engines(folder.client_file) or 0,
                 mpi=record.mpi,
                 owner=record.owner,
-                origin=origin,
+                origin=_origin(record.owner),
                 folder=folder.path,
             )
         )
@@ -134,18 +133,19 @@ def cluster_status(profile: str | None = None) -> list[ClusterStatus]:
     return sorted(found, key=lambda status: status.owner is not None)
 
 
-def where(profile: str | None = None) -> list[tuple[ClusterFolder, Whereabouts]]:
+def where(profile: str | None = None) -> list[tuple[str, Whereabouts]]:
     """What the ranks of the clusters on this host are doing now, while a cell runs too.
 
     Args:
         profile: Only those of a profile; None for all.
 
     Returns:
-        Each cluster's folder, and where its ranks are.
+        Which cluster it is, in words, and where its ranks are.
     """
     found = []
     for folder in running(profile):
         try:
+            record = folder.read_record()
             with open_client(folder.client_file, ANSWER_TIMEOUT_S) as client:
                 engines = registered(client, ANSWER_TIMEOUT_S)
                 numbered = {
@@ -155,8 +155,13 @@ def where(profile: str | None = None) -> list[tuple[ClusterFolder, Whereabouts]]
         except (OSError, ValueError, ClusterError):
             continue  # it has just ended, or starts
         by_rank = {answer["rank"]: answer for answer in answers.values()}
-        found.append((folder, read(by_rank, range(len(engines)))))
+        title = f"{record.profile}: {count(record.n)}, started by {_origin(record.owner)}"
+        found.append((title, read(by_rank, range(record.n))))
     return found
+
+
+def _origin(owner: int | None) -> str:
+    return "gan-tutorial" if owner is None else "a notebook or script"
 
 
 def _of_ipcluster(profile: str) -> list[ClusterStatus]:

@@ -55,6 +55,22 @@ def status() -> None:
         raise typer.Exit(1)
 
 
+@cluster.command(epilog="In a notebook whose kernel is free: ranks.where().")
+def where() -> None:
+    """Say what every rank is doing now, with its stack, while a notebook's cell runs too.
+
+    The exit status is 1 if there are no ranks.
+    """
+    from tutorial_lib.cluster import where as find_ranks
+
+    found = find_ranks()
+    for title, places in found:
+        typer.echo(f"{title}\n{places!r}")
+    if not found:
+        typer.echo("no ranks are running")
+        raise typer.Exit(1)
+
+
 @cluster.command(epilog="Example: gan-tutorial cluster stop")
 def stop(profile: Profile = "mpi") -> None:
     """Stop ranks that run on their own; those of a notebook are left to it."""

@@ -12,7 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
+from tutorial_lib.cluster import where
+
 pytestmark = pytest.mark.engines
+
+SLACK_S = 3.0  # beyond what is promised, for a machine that does other work
 
 Output = dict[str, Any]
 
@@ -122,6 +126,41 @@ def test_interrupt_ends_the_cell_with_an_error_and_the_next_one_works(
         "ranks 0, 1 were interrupted (line 3).",
     ]
     assert notebook.run("%%ranks\nkept")[-1]["data"]["text/plain"] == "{0: 0, 1: 1}"
+
+
+RUN_ALL = [
+    "%%ranks\nkept = rank\nif rank == 0:\n    dist.all_reduce(torch.ones(3))\n"
+    "else:\n    time.sleep(60)",
+    "reached = True",
+    "%%ranks\nreached = True",
+]
+
+
+def test_interrupt_of_an_all_reduce_stops_run_all_and_the_next_cell_works(notebook: Any) -> None:
+    notebook.run(
+        "%%ranks\nimport time, torch, torch.distributed as dist\n"
+        "from tutorial_lib.distributed import session\n_ = session.start()"
+    )
+    cells = [notebook.client.execute(source) for source in RUN_ALL]
+    deadline = time.monotonic() + 60
+    while not any("all_reduce" in str(places[0]) for _, places in where()):
+        assert time.monotonic() < deadline, "rank 0 does not wait"
+    notebook.manager.interrupt_kernel()  # what a front end's button does: to its process group
+    began = time.monotonic()
+    replies: dict[str, dict[str, Any]] = {}
+    while len(replies) < len(cells):
+        reply = notebook.client.get_shell_msg(timeout=60)
+        replies[reply["parent_header"]["msg_id"]] = reply["content"]
+    assert time.monotonic() - began < 3 + SLACK_S
+    stopped, *others = (replies[cell] for cell in cells)
+    assert (stopped["status"], stopped["ename"]) == ("error", "KeyboardInterrupt")
+    assert [other["status"] for other in others] == ["aborted", "aborted"]
+    assert notebook.run("'reached' in globals()")[-1]["data"]["text/plain"] == "False"
+    shown = notebook.run(
+        "%%ranks\ndist.all_reduce(total := torch.tensor(rank + 1))\n"
+        "total.item(), kept, 'reached' in globals()"
+    )
+    assert shown[-1]["data"]["text/plain"] == "{0: (3, 0, False), 1: (3, 1, False)}"
 
 
 PRINTING = """%%ranks

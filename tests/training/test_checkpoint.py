@@ -29,6 +29,14 @@ def test_a_file_cut_short_is_refused(tmp_path):
         load_generator(path)
 
 
+@pytest.mark.parametrize("content", [b"", b"root:x:0:0:root", b"q0:x", b"PK", b"\x80\x02}q\x01."])
+def test_a_file_that_is_not_torch_s_is_refused(tmp_path, content):
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"notes\.txt: expected a generator saved by this"):
+        load_generator(path)
+
+
 def test_a_missing_file_says_how_to_make_one(tmp_path):
     with pytest.raises(DataError, match=r"no such file.*basic_gan --save"):
         load_generator(tmp_path / "generator.pt")

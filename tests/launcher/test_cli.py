@@ -16,7 +16,7 @@ from tutorial_lib.training.checkpoint import save_generator
 COMMANDS = [
     *(["lab"], ["run"], ["sample"], ["doctor"], ["bench"], ["progress"], ["data"], ["cluster"]),
     *(["data", name] for name in ("install", "list", "download", "verify")),
-    *(["cluster", name] for name in ("start", "status", "stop")),
+    *(["cluster", name] for name in ("start", "status", "where", "stop", "preflight")),
 ]
 HEAVY = {"torch", "mpi4py", "ipyparallel", "matplotlib", "papermill", "numpy"}
 
@@ -67,6 +67,8 @@ finally:
         ["lab", f"{__file__}/inside"],
         ["bench", "nothing"],
         ["cluster", "start", "--profile", "nothing"],
+        ["cluster", "stop", "--profile", "nothing"],
+        ["run", "--chapters", "3-1"],
     ],
     ids=" ".join,
 )
@@ -114,9 +116,14 @@ def test_every_command_and_its_options_are_explained():
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_shell_completes_commands(shell):
-    words = {"_TYPER_COMPLETE_ARGS": "gan-tutorial cl", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    words |= {"COMP_WORDS": "gan-tutorial cl", "COMP_CWORD": "1"}
+@pytest.mark.parametrize(
+    ("line", "offered", "hidden"),
+    [("cl", "cluster", "doctor"), ("cluster start --profile m", "mpi_gpu", "slurm")],
+)
+def test_the_shell_completes_commands_and_profiles(shell, line, offered, hidden):
+    line = f"gan-tutorial {line}"
+    words = {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    words |= {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
     run = subprocess.run(
         [str(Path(sys.executable).with_name("gan-tutorial"))],
         env={**os.environ, **words, "_GAN_TUTORIAL_COMPLETE": f"complete_{shell}"},
@@ -124,8 +131,8 @@ def test_the_shell_completes_commands(shell):
         text=True,
         timeout=60,
     )
-    assert "cluster" in run.stdout, run.stderr
-    assert "doctor" not in run.stdout
+    assert offered in run.stdout, run.stderr
+    assert hidden not in run.stdout
 
 
 def test_progress_is_shown_and_reset(monkeypatch, tmp_path):

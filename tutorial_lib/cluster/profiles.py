@@ -34,7 +34,7 @@ def profile_folder(profile: str) -> Path:
     folder = profiles_folder() / f"profile_{profile}"
     if not folder.is_dir():
         raise ClusterError(
-            f"no profile {profile!r} in {folder.parent}; there are {profile_names()}"
+            f"no profile {profile!r} in {folder.parent}; there are {', '.join(profile_names())}"
         )
     return folder
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tutorial_lib.cluster.profiles import profile_folder, profile_folders, profile_names
+
 cluster = typer.Typer(
     no_args_is_help=True,
     help=(
@@ -16,7 +18,17 @@ cluster = typer.Typer(
         "joins them."
     ),
 )
-Profile = Annotated[str, typer.Option(help="Which profile of cluster_profiles/ starts them.")]
+
+
+def _profiles(incomplete: str) -> list[str]:
+    """What the Tab key offers for a profile."""
+    return [name for name in profile_names() if name.startswith(incomplete)]
+
+
+Profile = Annotated[
+    str,
+    typer.Option(help="Which profile of cluster_profiles/ starts them.", autocompletion=_profiles),
+]
 
 
 @cluster.command(epilog="Example: gan-tutorial cluster start -n 4")
@@ -76,6 +88,8 @@ def stop(profile: Profile = "mpi") -> None:
     """Stop ranks that run on their own; those of a notebook are left to it."""
     from tutorial_lib.cluster import stop_cluster
 
+    if not profile_folders(profile):
+        profile_folder(profile)  # raises, and says which there are
     stopped = stop_cluster(profile)
     typer.echo(f"stopped {stopped}" if stopped else "nothing to stop")
 
@@ -84,7 +98,10 @@ def stop(profile: Profile = "mpi") -> None:
 def preflight(
     ranks: Annotated[int, typer.Option("--ranks", "-n", min=1, help="How many.")] = 2,
     profile: Annotated[
-        str, typer.Option(help="As of `start`; without, any that run are asked.")
+        str,
+        typer.Option(
+            help="As of `start`; without, any that run are asked.", autocompletion=_profiles
+        ),
     ] = "",
     data_dir: Annotated[
         Path | None,

@@ -107,6 +107,8 @@ def select_chapters(choice: str, chapters: list[Chapter]) -> list[Chapter]:
         if match is None:
             raise CommandError(f"--chapters {choice}: write 00-05, or 4, or 1,3-5, or all")
         first, last = int(match[1]), int(match[2] or match[1])
+        if first > last:
+            raise CommandError(f"--chapters {choice}: {first:02} comes after {last:02}")
         between = {c.number for c in chapters if first <= c.number <= last}
         if first not in between or last not in between:
             there_are = ", ".join(f"{c.number:02}" for c in chapters)

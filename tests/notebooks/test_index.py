@@ -23,3 +23,11 @@ def test_the_index_says_what_the_chapters_say(repository):
         assert first.startswith(f"# {number} · {title}\n"), name
         assert f"**{minutes} minutes" in first, name
         assert re.search(rf"ranks: {ranks}\b", first), name
+
+
+def test_the_first_chapter_leads_to_all_others(repository):
+    first, *others = sorted((repository / "notebooks").glob("*.ipynb"))
+    text = "\n".join(cell.source for cell in nbformat.read(first, as_version=4).cells)
+    for path in others:
+        assert f"| [{path.name[:2]} " in text
+        assert f"]({path.name}) |" in text

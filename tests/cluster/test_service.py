@@ -60,6 +60,14 @@ def test_service_is_joined_and_outlives_its_guests(
         assert ranks.pull("kept") == {0: 1, 1: 1}
 
 
+def test_each_guest_decides_whether_calls_are_compared(service: None) -> None:
+    asked = "from tutorial_lib.distributed import mpi_backend\n"
+    asked += "[group.is_checked for group in mpi_backend.groups()]"
+    for is_wanted in (True, False, True):
+        with Cluster(n=2, checks_calls=is_wanted) as ranks:
+            assert ranks.run(asked) == {0: [is_wanted], 1: [is_wanted]}
+
+
 def test_service_that_is_too_small_is_not_joined(
     service: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

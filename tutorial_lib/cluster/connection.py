@@ -22,6 +22,7 @@ from tutorial_lib.cluster.values import decode
 
 HUB_TIMEOUT_S = 5.0
 PING_INTERVAL_S = 2.0
+AGAIN_S = 5.0  # a message to a rank that is not yet connected to all of the controller is lost
 SILENCE_S = 10.0  # a controller that has not answered for so long is taken for dead
 
 Why = Callable[[], str]
@@ -173,25 +174,38 @@ def join(
     """
     anonymous = {number: Engine(number, number, uuid) for number, uuid in known.items()}
 
-    def ask(function: Callable[..., Any], *arguments: object) -> dict[int, Any]:
-        call = RankCall(ControlChannel(client, anonymous), ignore, why_dead)
-        call.send(function, *arguments)
-        answers = call.wait(timeout_s)
-        if call.pending:
+    def ask(
+        again_s: float, function: Callable[..., Any], *arguments: object
+    ) -> dict[int, dict[str, Any]]:
+        calls: list[RankCall] = []
+        answers: dict[int, dict[str, Any]] = {}
+        deadline = time.monotonic() + timeout_s
+        while silent := {k: engine for k, engine in anonymous.items() if k not in answers}:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or any(answer["status"] != "ok" for answer in answers.values()):
+                break
+            calls.append(RankCall(ControlChannel(client, silent), ignore, why_dead))
+            calls[-1].send(function, *arguments)
+            calls[-1].wait(min(again_s, left_s))
+            for call in calls:  # the first may be the one that is answered
+                call.collect()
+                answers = {**call.answers, **answers}
+        for call in calls:
             call.abandon()
-            raise ClusterError(f"engine {call.pending[0]} is busy or stuck")
         for number, answer in answers.items():
             if answer["status"] != "ok":
                 raise ClusterError(f"engine {number}: {answer['name']}: {answer['message']}")
+        if silent:
+            raise ClusterError(f"engine {min(silent)} is busy or stuck")
         return {number: decode(answer) for number, answer in answers.items()}
 
-    places = ask(readiness.place)
+    places = ask(AGAIN_S, readiness.place)  # the second time it does nothing new
     _check_world(places)
     information = {
         place["rank"]: RankInfo(engine_id=number, **{k: v for k, v in place.items() if k != "size"})
         for number, place in places.items()
     }
-    ask(readiness.meet, os.getcwd())
+    ask(timeout_s, readiness.meet, os.getcwd())
     engines = {
         rank: Engine(rank, info.engine_id, known[info.engine_id])
         for rank, info in sorted(information.items())

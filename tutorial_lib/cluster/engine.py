@@ -25,7 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tutorial_lib.cluster import control, lifeline, mpi_flavour, process, warden
+from tutorial_lib.cluster import control, lifeline, mpi_flavour, process, rank_stages, warden
 from tutorial_lib.cluster.remote import start_data
 from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, ClusterFolder
 from tutorial_lib.distributed.topology import detect, threads_per_rank
@@ -80,7 +80,7 @@ def main() -> None:
     if folder is not None:
         warden.note_folder(folder)
         process.print_to(folder.log(f"rank-{rank}"))
-        folder.report(rank, "importing")
+        folder.report(rank, rank_stages.IMPORTING)
     import mpi4py
 
     engine_class = _engine_class()
@@ -89,16 +89,16 @@ def main() -> None:
     mpi4py.rc.initialize = False  # to know the library even if it does not start
     from mpi4py import MPI
 
-    mpi = mpi_flavour.library_name(MPI.Get_library_version())
+    mpi = _mpi_library()
     if folder is not None:
-        folder.report(rank, "starting MPI", mpi)
+        folder.report(rank, rank_stages.STARTING_MPI, mpi)
     MPI.Init_thread()
     warden.clear_up(warden.shared_memory())
     set_threads(launched_number(LOCAL_SIZE_VARIABLES) or detect().local_world_size)
     if folder is not None:
-        folder.report(rank, "waiting for the controller", mpi)
+        folder.report(rank, rank_stages.FILE, mpi)
         _wait_for_controller(folder.engine_file)
-        folder.report(rank, "registering", mpi)
+        folder.report(rank, rank_stages.HUB, mpi)
     code: object = 0
     try:
         engine_class.launch_instance()
@@ -109,6 +109,12 @@ def main() -> None:
             traceback.print_exc()
             code = 1
     _close(code if isinstance(code, int) else 1 if code else 0)
+
+
+def _mpi_library() -> str:
+    from mpi4py import MPI
+
+    return mpi_flavour.library_name(MPI.Get_library_version())
 
 
 def _arrive(rank: int) -> ClusterFolder | None:
@@ -174,7 +180,10 @@ def _engine_class() -> Any:
 
         async def complete_registration(self, *arguments: Any) -> None:
             await super().complete_registration(*arguments)  # type: ignore[no-untyped-call]
-            control.serve(self.kernel, launched_number(RANK_VARIABLES) or 0)
+            rank = launched_number(RANK_VARIABLES) or 0
+            control.serve(self.kernel, rank)
+            if (folder := _cluster_folder()) is not None:
+                folder.report(rank, rank_stages.HEARTBEAT, _mpi_library())
 
         def _signal_stop(self, sig: int, frame: FrameType | None) -> None:
             global _is_told_to_stop

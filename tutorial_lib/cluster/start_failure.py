@@ -7,22 +7,25 @@ from typing import Any
 
 import psutil
 
-from tutorial_lib.cluster import mpi_flavour
+from tutorial_lib.cluster import controller_stacks, mpi_flavour
 from tutorial_lib.cluster.errors import MpiError, StartError
 from tutorial_lib.cluster.job_note import NEWS_S, StartLimit
+from tutorial_lib.cluster.rank_stages import WAITS_FOR_CONTROLLER
 from tutorial_lib.cluster.supervised import Supervised
 from tutorial_lib.cluster.whereabouts import count
 
 LOG_LINES = 20
+TOO_LONG = "it took too long"
 
 
-def check(supervised: Supervised, limit: StartLimit, known: set[int]) -> None:
+def check(supervised: Supervised, limit: StartLimit, known: set[int], obstacle: str = "") -> None:
     """Raise when starting has failed or takes too long.
 
     Args:
         supervised: What is being started.
         limit: How long that may take.
         known: The ranks that have come up.
+        obstacle: Why it takes long, as seen from here, if that is known.
 
     Raises:
         StartError: It has failed: the message says which rank and why.
@@ -30,6 +33,8 @@ def check(supervised: Supervised, limit: StartLimit, known: set[int]) -> None:
     """
     if not (reason := _why_failed(supervised, limit, known)):
         return
+    if reason == TOO_LONG and obstacle:
+        reason = f"{reason}: {obstacle}"
     library = next((note["mpi"] for note in _reports(supervised).values() if note["mpi"]), "")
     if mpi_flavour.are_foreign(supervised.record.mpi, library):
         raise MpiError(explain(supervised, f"{reason}. {both_mpis(supervised)}", known))
@@ -50,7 +55,7 @@ def _why_failed(supervised: Supervised, limit: StartLimit, known: set[int]) -> s
             ):
                 return str(why)
             return f"rank {rank}'s process has ended{_on_host(report)}"
-    return "it took too long" if limit.left_s < 0 else ""
+    return TOO_LONG if limit.left_s < 0 else ""
 
 
 def both_mpis(supervised: Supervised) -> str:
@@ -94,20 +99,28 @@ def explain(supervised: Supervised, reason: str, known: set[int] | None) -> str:
         known: The ranks that have come up; None when all have, but something else is wrong.
     """
     folder, record = supervised.folder, supervised.record
-    logs = supervised.told("ending").get("logs") or folder.log_tails()
     reports = _reports(supervised)
     missing = [rank for rank in range(record.n) if rank not in (known or ())]
+    logs = supervised.told("ending").get("logs") or folder.log_tails()
+    stages = {reports[rank]["stage"] for rank in missing if rank in reports}
+    is_waited_for = not WAITS_FOR_CONTROLLER.isdisjoint(stages)
+    is_suspect = known is None or is_waited_for or "controller" in reason
+    controller = supervised.told("started").get("controller", 0)
+    stacks = controller_stacks.read(controller, folder.log("controller")) if is_suspect else ""
     came_up = f"{len(known)} of {count(record.n)} came up: " if known is not None else ""
     parts = [f"{came_up}{reason}"]
     for rank in missing[:4]:
         report = reports.get(rank)
         stage = "did not start"
         if report:
-            stage = f"process {report['pid']}{_on_host(report)}, {report['stage']}"
+            came = report["stage"] if known is not None else "registered"
+            stage = f"process {report['pid']}{_on_host(report)}, {came}"
         parts.append(f"rank {rank}: {stage}")
     names = [f"rank-{rank}" for rank in missing if logs.get(f"rank-{rank}")][:2]
-    names += ["mpiexec"] + ([] if reports else ["controller", "supervisor"])
+    names += ["mpiexec"] + (["controller"] if is_suspect or not reports else [])
+    names += [] if reports else ["supervisor"]
     tails = {name: "\n".join(logs.get(name, "").splitlines()[-LOG_LINES:]) for name in names}
     parts += [f"--- {name}.log\n{tail}" for name, tail in tails.items() if tail]
+    parts += [f"--- what the controller's threads do\n{stacks}"] if stacks else []
     parts.append(f"command: {shlex.join(record.engines_command)}")
     return "\n".join(parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 
 from tutorial_lib.cluster.connection import (
@@ -67,17 +66,21 @@ def _wait_until_ready(supervised: Supervised, line: LiveLine, limit: StartLimit)
         while client is None:
             try:
                 client = open_client(folder.client_file, HUB_TIMEOUT_S)
-            except (OSError, ValueError):
-                check(supervised, limit, set())
+            except (OSError, ValueError) as error:
+                is_silent = isinstance(error, TimeoutError)
+                check(supervised, limit, set(), "the controller does not answer" * is_silent)
                 time.sleep(POLL_S)
         known: dict[int, str] = {}
         while len(known) < n:
-            with contextlib.suppress(ClusterError):  # a busy host's controller may be late
+            obstacle = ""
+            try:
                 known = registered(client)
+            except ClusterError as error:  # a busy host's controller may be late
+                obstacle = str(error)
             queued = limit.look()
             line.show(f"starting {count(n)}: {queued or f'{len(known)}/{n} engines'}")
             if len(known) < n:
-                check(supervised, limit, set(known))
+                check(supervised, limit, set(known), obstacle)
                 time.sleep(POLL_S)
         left_s = max(1.0, limit.left_s)
         try:

@@ -10,7 +10,9 @@ mpi = mpi_flavour.detect()  # the mpiexec beside this interpreter, and the flags
 
 c.Cluster.engine_launcher_class = "mpi"
 c.Cluster.delay = 0
+python = [sys.executable, "-P", "-m"]
+c.LocalControllerLauncher.controller_cmd = [*python, "tutorial_lib.cluster.controller"]
 c.MPILauncher.mpi_cmd = [mpi.mpiexec]
 c.MPILauncher.mpi_args = mpi.arguments()
 c.MPILauncher.environment = mpi.environment
-c.MPIEngineSetLauncher.engine_cmd = [sys.executable, "-P", "-m", "tutorial_lib.cluster.engine"]
+c.MPIEngineSetLauncher.engine_cmd = [*python, "tutorial_lib.cluster.engine"]

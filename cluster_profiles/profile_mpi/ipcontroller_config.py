@@ -11,7 +11,7 @@ c.HeartMonitor.max_heartmonitor_misses = 150
 # Nobody asks the controller for results of the past, and storing them costs time and memory.
 c.IPController.db_class = "NoDB"
 
-# The stock controller is nine processes; for the ranks of a tutorial two are enough, and start
+# The stock controller is nine processes; for the ranks of a tutorial one is enough, and starts
 # sooner: the schedulers as threads, one of them for broadcasts.
 c.IPController.use_threads = True
 c.IPController.broadcast_scheduler_depth = 0

@@ -12,6 +12,8 @@ c = get_config()
 
 c.Cluster.engine_launcher_class = "slurm"
 c.Cluster.delay = 0
+python = [sys.executable, "-P", "-m"]
+c.LocalControllerLauncher.controller_cmd = [*python, "tutorial_lib.cluster.controller"]
 c.Cluster.send_engines_connection_env = True  # the key goes by the job's environment
-c.SlurmEngineSetLauncher.engine_cmd = [sys.executable, "-P", "-m", "tutorial_lib.cluster.engine"]
+c.SlurmEngineSetLauncher.engine_cmd = [*python, "tutorial_lib.cluster.engine"]
 c.SlurmEngineSetLauncher.batch_template = launch.template(Path(__file__).parent)

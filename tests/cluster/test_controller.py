@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,8 @@ import zmq
 
 from tutorial_lib.cluster import Cluster, StartError, connection
 from tutorial_lib.cluster.controller import keep_port
+from tutorial_lib.cluster.runtime import ClusterFolder
+from tutorial_lib.cluster.supervised import PYTHON
 
 Install = Callable[[str], None]
 Find = Callable[[], list[psutil.Process]]
@@ -112,6 +117,30 @@ def test_port_is_not_lost_before_it_is_used(channel: str, in_controller: Install
         """
     )
     start()
+
+
+def test_engines_may_come_by_all_addresses(tmp_path: Path, repository: Path) -> None:
+    folder = ClusterFolder(tmp_path)
+    command = [
+        *PYTHON,
+        "tutorial_lib.cluster.controller",
+        f"--config={repository / 'cluster_profiles' / 'profile_mpi' / 'ipcontroller_config.py'}",
+        f"--profile-dir={tmp_path}",
+        "--IPController.client_ip=127.0.0.1",
+        "--IPController.engine_ip=0.0.0.0",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as controller:
+        try:
+            deadline = time.monotonic() + 60
+            client = None
+            while client is None and time.monotonic() < deadline and controller.poll() is None:
+                with contextlib.suppress(OSError, ValueError):
+                    client = connection.open_client(folder.client_file, 30)
+            assert client is not None
+            assert connection.registered(client, 30) == {}
+            client.close()
+        finally:
+            controller.terminate()
 
 
 @pytest.mark.engines

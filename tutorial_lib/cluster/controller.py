@@ -2,11 +2,16 @@
 
     python -m tutorial_lib.cluster.controller [options of ipcontroller]
 
-It differs from ipcontroller in four ways: its heart monitor is a thread, since a process forked
-among running threads can inherit a lock that nobody opens any more; the ports that it has chosen
-stay its own until it listens on them; it ends when one of its threads fails, which would leave the
-ranks waiting; and it, with its helper processes if a profile asks for some, ends when the cluster's
-supervisor does. On SIGUSR1 it writes what its threads do into its log.
+It differs from ipcontroller in five ways:
+
+- its heart monitor is a thread: a process forked while threads run can inherit a lock that nobody
+  opens any more, and hang for ever;
+- the ports that it has chosen stay its own until it listens on them;
+- engines may come by all addresses while clients come by one;
+- it ends when one of its threads fails, which would leave the ranks waiting;
+- it, with its helper processes if a profile asks for some, ends when the cluster's supervisor does.
+
+On SIGUSR1 it writes what its threads do into its log.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import socket
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 from ipyparallel.controller.app import IPController
 from traitlets import List
@@ -27,6 +33,7 @@ from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, ClusterFolder
 
 GRACE_S = 2.0
 PORT_TRIES = 100
+EVERYWHERE = "0.0.0.0"
 PYZMQ_PORTS_FROM = 49152  # where pyzmq's sockets try random ports, whoever keeps them
 
 
@@ -47,6 +54,18 @@ class Controller(IPController):
         keeper = keep_port()
         self.kept.append(keeper)
         return int(keeper.getsockname()[1])
+
+    def bind(self, socket: Any, url: str) -> Any:
+        """Listen, on a port that engines and clients share only once if that is for all addresses.
+
+        Args:
+            socket: ZeroMQ's.
+            url: Where.
+        """
+        is_shared = url == self.client_url("registration")  # type: ignore[no-untyped-call]
+        if is_shared and self.engine_ip == EVERYWHERE != self.client_ip:
+            return None  # the engines' address, which comes next, includes the clients'
+        return super().bind(socket, url)  # type: ignore[no-untyped-call]
 
     def init_hub(self) -> None:
         """Make the hub, and a thread of what ipyparallel would fork."""

@@ -119,8 +119,9 @@ def quantised(column, bits):
     if 2 * high < 1e-36:
         return np.zeros_like(column)
     used = 2**bits - 1
-    codes = ((column + high) * (F(used) / (high + high))).astype(int).clip(0, used)
-    return (codes + F(0.5)).astype(F) * F((high + high) / used) - high
+    step = F((high + high) / used)
+    codes = ((column.astype(float) + high) * used / (2.0 * high)).astype(int).clip(0, used)
+    return ((codes + 0.5) * float(step) - high).astype(F)
 
 
 def aggregate(gradients, residuals, stripe_residual, bits):

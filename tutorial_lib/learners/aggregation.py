@@ -46,6 +46,7 @@ class Block:
         self.stripe = ColumnQuantizer(bits, rows, self.own_columns, device)
         self.residual = torch.zeros(rows, self.columns, device=device)
         self.stripe_residual = torch.zeros(rows, self.own_columns, device=device)
+        self.total = torch.empty_like(self.stripe_residual)
 
     def stripes(self, rank: int) -> list[slice]:
         """Return the columns that a rank owns, of each matrix a contiguous part."""
@@ -119,10 +120,15 @@ class QuantizedAggregation:
             block.residual.sub_(block.whole.quantize(block.residual, packed))
         torch.index_select(self._words, 0, self._by_rank, out=self._sorted)
         self._exchange(self._received.view(-1), self._sorted, self._own_counts, self._counts)
-        for parts in self._packed_parts:
+        # In CNTK's order, or a value at the edge of two codes may take the other one.
+        first, *others = self._packed_parts[self._rank :] + self._packed_parts[: self._rank]
+        for block, packed in zip(self._blocks, first, strict=True):
+            block.total.copy_(block.stripe.dequantize(packed))
+        for parts in others:
             for block, packed in zip(self._blocks, parts, strict=True):
-                block.stripe_residual.add_(block.stripe.dequantize(packed))
+                block.total.add_(block.stripe.dequantize(packed))
         for block, packed in zip(self._blocks, self._packed_totals, strict=True):
+            block.stripe_residual.add_(block.total)
             block.stripe_residual.sub_(block.stripe.quantize(block.stripe_residual, packed))
         totals = self._totals.repeat(self._transport.world_size)
         self._exchange(self._sorted, totals, self._counts, self._own_counts)

@@ -91,6 +91,8 @@ class ColumnQuantizer:
         self._codes = self._places.flatten(0, 1)[:rows]
         self._values = torch.empty(rows, columns, device=device)
         self._bits = self._values.view(torch.int32)
+        wide_shape = (0, columns) if bits == 1 else (rows, columns)
+        self._wide = torch.empty(wide_shape, dtype=torch.float64, device=device)
         self._counts = self._codes.new_empty(2, columns)
         self._negatives, self._others = self._counts
         self._sign_place = self._codes.new_tensor(WORD_BITS - 1)
@@ -135,14 +137,16 @@ class ColumnQuantizer:
             torch.sum(torch.clamp(values, min=0, out=self._values), 0, out=packed.high)
             packed.scales.div_(self._counts.abs_().clamp_(min=1))
             return
-        limit = packed.high
-        torch.sum(torch.mul(values, values, out=self._values), 0, out=limit)
-        limit.div_(self.rows).sqrt_().mul_(4)
+        # In double precision, as CNTK's numbers show: in 16 bits, float32 would give one element
+        # in twelve the code beside its own.
+        limit, wide = packed.high, self._wide.copy_(values)
+        limit.copy_(wide.square_().sum(0).div_(self.rows).sqrt_()).mul_(4)
         torch.neg(limit, out=packed.low)
         # Where the range is too small for a division, _decode returns its lower end.
-        steps = self._last_code / (limit * 2).clamp_(min=SMALLEST_RANGE)
-        torch.sub(values, packed.low, out=self._values).mul_(steps).clamp_(0, self._last_code)
-        self._codes.copy_(self._values)
+        width = (limit.double() * 2).clamp_(min=SMALLEST_RANGE)
+        # First times, then divided: so the upper end of the range has the last code exactly.
+        wide.copy_(values).sub_(packed.low).mul_(self._last_code).div_(width)
+        self._codes.copy_(wide.clamp_(0, self._last_code))
 
     def _decode(self, packed: PackedColumns) -> Tensor:
         """Return what the codes stand for."""
@@ -153,4 +157,5 @@ class ColumnQuantizer:
             return self._values
         width = packed.high - packed.low
         step = width.mul_(width >= SMALLEST_RANGE).div_(self._last_code)
-        return self._values.copy_(self._codes).add_(0.5).mul_(step).add_(packed.low)
+        wide = self._wide.copy_(self._codes).add_(0.5).mul_(step).add_(packed.low)  # rounded once
+        return self._values.copy_(wide)

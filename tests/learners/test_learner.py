@@ -293,6 +293,14 @@ def test_clipping_bounds_what_a_minibatch_can_do(minibatch_size: int | None) -> 
         assert size.item() == pytest.approx(0.01 * 4, rel=1e-5)
 
 
+def test_a_norm_of_zero_is_within_a_threshold_of_zero() -> None:
+    weight = torch.ones(2, requires_grad=True)
+    weight.grad = torch.zeros(2)
+    options = {"gradient_clipping_threshold_per_sample": 0.0}
+    sgd([weight], LR, gradient_clipping_with_truncation=False, **options).update(1)
+    assert weight.tolist() == [1.0, 1.0]
+
+
 def test_small_gradients_are_not_clipped() -> None:
     options = {"gradient_clipping_threshold_per_sample": 1e3}
     for with_truncation in (True, False):
@@ -347,6 +355,14 @@ def test_a_variance_momentum_of_one_scales_nothing() -> None:
     weight.grad = torch.ones(1)
     learner.update(1)
     assert weight.item() == pytest.approx(-1e-3)
+
+
+def test_a_variance_momentum_that_rounds_to_one_scales_nothing_either() -> None:
+    weight = torch.zeros(2, requires_grad=True)
+    weight.grad = torch.tensor([1.0, -2.0])
+    nearly_one = momentum_schedule_per_sample(1 - 1e-12)
+    fsadagrad([weight], LR, 0.0, variance_momentum=nearly_one).update(1)
+    torch.testing.assert_close(weight.detach(), torch.tensor([-1e-3, 2e-3]))
 
 
 @pytest.mark.parametrize(

@@ -53,10 +53,10 @@ class FSAdaGrad(Learner):
         squares = space.state("ada").vector
         torch.mul(gradient, 1 - fade, out=work).mul_(gradient)
         squares.mul_(fade).add_(work)
-        if scale > 0:  # A variance momentum of 1 remembers nothing to scale by.
-            # Where only zeros were seen, the cap turns infinity into a harmless factor of 0.
-            torch.rsqrt(squares, out=work).mul_(scale)
-            gradient.mul_(work.clamp_max_(LARGEST_SCALE))
+        # What remembers nothing (a variance momentum of 1, squares too small for float32) is not
+        # scaled.
+        torch.rsqrt(squares, out=work).mul_(scale).clamp_max_(LARGEST_SCALE)
+        gradient.mul_(work.masked_fill_(squares == 0, 1))
         if momentum > 0:
             gradient.mul_(gain)
             gradient = space.state("mom").vector.mul_(momentum).add_(gradient)

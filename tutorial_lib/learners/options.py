@@ -99,8 +99,8 @@ def prepare(group: Group, space: Workspace, num_samples: int) -> None:
         else:
             norms = torch.stack(torch._foreach_norm(gradients.views))
             # 1 where the norm is within bounds, and multiplying by 1 is exact: no synchronisation.
-            factors = (threshold / norms.double()).clamp_(max=1).to(norms.dtype)
-            torch._foreach_mul_(gradients.views, factors.unbind())
+            factors = (threshold / norms.double()).masked_fill_(norms <= threshold, 1)
+            torch._foreach_mul_(gradients.views, factors.to(norms.dtype).unbind())
     if decay > 0:
         torch._foreach_copy_(space.scratch.views, space.parameters)
         space.scratch.vector.mul_(decay * (1 if mean else num_samples))

@@ -165,6 +165,40 @@ def test_a_wrong_argument_is_explained(arguments):
     assert "usage: basic_gan" in done.stderr
 
 
+@pytest.mark.parametrize("bits", ["0", "3", "31", "few"])
+def test_bits_that_cannot_be_packed_are_explained(bits):
+    done = run_alone("--num-quantization-bits", bits)
+    assert done.returncode == 2
+    assert "argument --num-quantization-bits" in done.stderr
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--replay-cntk"], "CNTK's example can't run on 3 ranks"),
+        (["--learner", "block_momentum"], "1024 is no multiple of 3 ranks"),
+    ],
+)
+def test_ranks_that_would_part_are_refused(mpiexec, arguments, said):
+    done = mpiexec(3, *SCRIPT, *arguments, check=False, timeout_s=180)
+    assert done.returncode != 0
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.mpi
+def test_a_rank_without_samples_trains_along(mpiexec, tmp_path):
+    losses = []
+    for ranks in (1, 2):
+        file = tmp_path / f"{ranks}.json"
+        few = ("--minibatches", "2", "--minibatch-size", "1", "--num-quantization-bits", "64")
+        more = ("--matrix-product", "mkl", "--losses", file)
+        mpiexec(ranks, *SCRIPT, *few, *more, timeout_s=180)
+        losses.append([row[1] for row in json.loads(file.read_text())["losses"]])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+
+
 def test_a_generator_step_leaves_the_discriminator_untouched():
     gan = BasicGan(GanConfig(minibatch_size=64), is_verbose=False)
     gan.step()

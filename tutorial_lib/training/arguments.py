@@ -1,9 +1,11 @@
-"""Command-line arguments that the classifiers' scripts share."""
+"""Command-line arguments that the scripts share."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Protocol
+
+from tutorial_lib.learners.quantization import check_bits
 
 
 class Defaults(Protocol):
@@ -66,4 +68,21 @@ def at_least_one(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
+    return number
+
+
+def bits(text: str) -> int:
+    """Parse the number of bits in which an element of a gradient travels.
+
+    Raises:
+        argparse.ArgumentTypeError: It can't be packed: argparse tells the user.
+        ValueError: It is no whole number: likewise.
+    """
+    number = int(text)
+    try:
+        check_bits(number)
+    except (ValueError, RuntimeError) as error:
+        raise argparse.ArgumentTypeError(
+            f"must be 1, 2, 4, 8, 16, or 32 and more for no quantisation, not {number}"
+        ) from error
     return number

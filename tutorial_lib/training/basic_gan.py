@@ -14,9 +14,8 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from tutorial_lib.data.errors import DataError
 from tutorial_lib.distributed import session
-from tutorial_lib.training.arguments import at_least_one
+from tutorial_lib.training.arguments import at_least_one, bits
 from tutorial_lib.training.gan import (
     LEARNING_RATE,
     MINIBATCH_SIZE,
@@ -78,9 +77,10 @@ def main(arguments: list[str] | None = None) -> None:
     )
     with session.script(options.backend) as ranks:
         try:
-            result = train_gan(config)
-        except DataError as error:
+            gan = BasicGan(config)
+        except ValueError as error:  # what it can't train with, and data that are none
             sys.exit(f"error: {error}")
+        result = run_steps(gan)
         write_results(result, config, ranks, options)
 
 
@@ -101,10 +101,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--num-quantization-bits",
-        type=int,
-        choices=[1, 2, 4, 8, 16, 32],
+        type=bits,
         default=32,
-        help="bits in which an element of a gradient travels (default: %(default)s)",
+        metavar="B",
+        help="in which an element of a gradient travels: 1, 2, 4, 8, 16; 32 and more: as it is",
     )
     parser.add_argument(
         "--block-size",

@@ -35,6 +35,7 @@ from tutorial_lib.training.trainer import Trainer
 NUM_MINIBATCHES = {"fast": 300, "full": 40_000}
 MINIBATCH_SIZE = 1024  # of all ranks together
 DISCRIMINATOR_STEPS = 2  # discriminator updates for each update of the generator
+CNTK_WORKERS = 4  # at most, in a replay: as many as chunks of its text
 LEARNING_RATE = 0.00005  # per sample
 MOMENTUM = 0.9985724484938566  # per sample: exp(-1/700)
 
@@ -107,6 +108,10 @@ class BasicGan:
         config: What to train.
         is_verbose: Whether to print progress.
 
+    Raises:
+        DataError: The data folder doesn't hold MNIST; the message says what to do.
+        ValueError: The number of ranks doesn't suit a replay or block momentum: take another.
+
     **Distributed:** collective in a session of several ranks.
     """
 
@@ -122,6 +127,7 @@ class BasicGan:
         if config.matrix_product or config.is_cntk_replay:
             matrix_product(config.matrix_product or "mkl")
         self.partition = (ranks.world_size, ranks.rank)
+        _check_parts(config, ranks.world_size)
         generator, discriminator = self.networks()
         self.generator = generator.to(ranks.device, config.dtype)
         self.discriminator = discriminator.to(ranks.device, config.dtype)
@@ -132,7 +138,7 @@ class BasicGan:
             self.source = CntkReader(images)
             self.noise = CntkNoise(NOISE_SIZE)
         self.device = ranks.device
-        self._buffer = torch.empty(0)
+        self._buffer = torch.empty(0, IMAGE_SIZE, dtype=config.dtype, device=ranks.device)
         frequency = config.frequency()
         printers = is_verbose and ranks.is_main
         self.d_trainer = Trainer(
@@ -232,6 +238,25 @@ class BasicGan:
                 updated = self.g_trainer.train_minibatch(noise)
             records.append(_record("G", self.g_trainer, updated))
         return records
+
+
+def _check_parts(config: GanConfig, world_size: int) -> None:
+    """Refuse what would end in ranks that wait for each other in different meetings.
+
+    Raises:
+        ValueError: The number of ranks doesn't suit the configuration.
+    """
+    size = config.minibatch_size
+    if config.is_cntk_replay and (size % world_size or world_size > CNTK_WORKERS):
+        raise ValueError(
+            f"CNTK's example can't run on {world_size} ranks, so there is nothing to repeat: take "
+            f"1 to {CNTK_WORKERS}, of which a minibatch of {size} samples is a multiple"
+        )
+    if config.block_size is not None and size % world_size:
+        raise ValueError(
+            f"with block momentum each rank needs as many samples as the others: a minibatch of "
+            f"{size} is no multiple of {world_size} ranks"
+        )
 
 
 def _record(network: Literal["D", "G"], trainer: Trainer, is_updated: bool) -> LossRecord:

@@ -77,23 +77,51 @@ def test_killed_owner_takes_its_cluster_with_it(
     assert not list(runtime_base.glob("gan-tutorial/*"))
 
 
-def test_killed_papermill_takes_kernel_and_cluster_with_it(
-    cluster_processes: Find, wait_until: WaitUntil, tmp_path: Path
-) -> None:
+@pytest.fixture
+def papermill(tmp_path: Path, wait_until: WaitUntil) -> Iterator[subprocess.Popen[bytes]]:
+    """Papermill in the second of three cells, in which rank 0 waits for rank 1."""
     cells = [
-        "from tutorial_lib.cluster import Cluster\nCluster(n=2, process_group=False).start()",
-        f"%%ranks 0\nopen({str(tmp_path / 'begun')!r}, 'w').close()\nimport time; time.sleep(60)",
+        "from tutorial_lib.cluster import Cluster\nCluster(n=2).start()",
+        "%%ranks\nimport time, torch, torch.distributed as dist\n"
+        f"open({str(tmp_path)!r} + f'/begun{{dist.get_rank()}}', 'w').close()\n"
+        "if dist.get_rank():\n    time.sleep(100)\ndist.all_reduce(torch.ones(3))",
+        f"open({str(tmp_path / 'reached')!r}, 'w').close()",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     nbformat.write(notebook, tmp_path / "in.ipynb")
     command = [sys.executable, "-m", "papermill", "in.ipynb", "out.ipynb", "-k", "python3"]
-    papermill = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
-    assert wait_until((tmp_path / "begun").exists, 60)
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+        try:
+            begun = [tmp_path / f"begun{rank}" for rank in (0, 1)]
+            assert wait_until(lambda: all(path.exists() for path in begun), 100)
+            yield process
+        finally:
+            process.kill()
+
+
+def test_killed_papermill_takes_kernel_and_cluster_with_it(
+    papermill: subprocess.Popen[bytes], cluster_processes: Find, wait_until: WaitUntil
+) -> None:
     kernels = psutil.Process(papermill.pid).children()
     papermill.kill()
     papermill.wait()
     assert wait_until(lambda: not cluster_processes(), GONE_WITHIN_S), cluster_processes()
     assert not [kernel for kernel in kernels if kernel.is_running()]
+
+
+def test_interrupted_papermill_saves_the_interrupt_and_goes_no_further(
+    papermill: subprocess.Popen[bytes],
+    cluster_processes: Find,
+    wait_until: WaitUntil,
+    tmp_path: Path,
+) -> None:
+    papermill.send_signal(signal.SIGINT)
+    assert papermill.wait(20) == 1
+    assert wait_until(lambda: not cluster_processes(), GONE_WITHIN_S), cluster_processes()
+    saved = nbformat.read(tmp_path / "out.ipynb", as_version=4)
+    (error,) = saved.cells[1].outputs
+    assert error.ename == "KeyboardInterrupt"
+    assert not (tmp_path / "reached").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

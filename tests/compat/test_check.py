@@ -79,6 +79,27 @@ def test_another_file_is_refused(tmp_path, capsys, content, said):
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("value", ["NaN", "Infinity"])
+def test_what_is_no_number_is_not_followed(tmp_path, value):
+    def change(content):
+        content["cases"] = {"adam_ps": content["cases"]["adam_ps"]}
+        content["cases"]["adam_ps"]["param"][7][0] = float(value)
+
+    assert main([changed(tmp_path, "learners.json", change)]) == 1
+
+
+def test_a_case_that_cannot_be_done_does_not_keep_it_from_the_others(tmp_path, capsys):
+    def change(content):
+        cases = content["cases"]
+        content["cases"] = {"other": {"learner": "rprop"}, "adam_ps": cases["adam_ps"]}
+
+    files = [str(tmp_path / "nowhere.json"), changed(tmp_path, "learners.json", change)]
+    assert main([*files, str(GOLDEN / "bm_tc_n1_r0.json")]) == 2
+    said = capsys.readouterr()
+    assert [line.split()[2] for line in said.out.splitlines()] == ["adam_ps", "bm_tc_n1"]
+    assert [line.split(":")[0] for line in said.err.splitlines()] == ["error", "error"]
+
+
 def test_a_missing_ranks_file_is_named(tmp_path, capsys):
     shutil.copy(GOLDEN / "quant_b1_n2_r0.json", tmp_path)
     assert main([str(tmp_path / "quant_b1_n2_r0.json")]) == 2

@@ -62,10 +62,13 @@ class Comparison:
         theirs = torch.as_tensor(recorded).double()
         if mine.shape != theirs.shape:
             raise ValueError(f"{self.case}: {tuple(mine.shape)} numbers for {tuple(theirs.shape)}")
-        apart = (mine - theirs).abs().nan_to_num(nan=math.inf)
+        # Equal infinities are 0 apart, and so are two that are no numbers.
+        same = (mine == theirs) | (mine.isnan() & theirs.isnan())
+        apart = _finite_or_inf(mine - theirs).masked_fill(same, 0)
         allowed = absolute + relative * theirs.abs()
+        share = _finite_or_inf(apart / allowed).masked_fill(same, 0)
         self.worst = max(self.worst, apart.max().item())
-        self.share = max(self.share, (apart / allowed).max().item())
+        self.share = max(self.share, share.max().item())
 
     @property
     def is_followed(self) -> bool:
@@ -73,15 +76,15 @@ class Comparison:
         return self.share <= 1
 
 
-def compare(path: Path) -> Iterator[Comparison]:
-    """Do a recorded file's cases again.
+def comparisons(path: Path) -> Iterator[Callable[[], Comparison]]:
+    """Prepare to do a recorded file's cases again.
 
     Args:
         path: ``learners.json``, or one rank's ``quant_*``, ``bm_*`` or ``gan_*`` file, or another
             of the same form. Of a run on several ranks, the others' files stand beside it.
 
     Yields:
-        A comparison per case.
+        What makes the comparison, per case; it raises ``DataError`` too.
 
     Raises:
         DataError: The file, or another rank's, is missing or of no such form; the message names
@@ -94,13 +97,14 @@ def compare(path: Path) -> Iterator[Comparison]:
             found = repr(cases)[:60]
             raise DataError(path, "an object with cases", found, REMEDY, "field 'cases'")
         for name in cases:
-            yield _checked(path, f"case {name!r}", partial(compare_learner, name, content))
+            work = partial(compare_learner, name, content)
+            yield partial(_checked, path, f"case {name!r}", work)
     elif "losses" in content:
-        yield _checked(path, "field 'losses'", partial(compare_gan, path, content))
+        yield partial(_checked, path, "field 'losses'", partial(compare_gan, path, content))
     elif "steps" in content:
         runs, name = read_ranks(path), re.sub(r"_r\d+$", "", path.stem)
         compare_steps = compare_block_momentum if "kw" in content else compare_quantized
-        yield _checked(path, "field 'steps'", partial(compare_steps, name, runs))
+        yield partial(_checked, path, "field 'steps'", partial(compare_steps, name, runs))
     else:
         raise DataError(
             path,
@@ -108,6 +112,17 @@ def compare(path: Path) -> Iterator[Comparison]:
             f"JSON with the keys {sorted(content)}",
             "Give one of the recorded files",
         )
+
+
+def compare(path: Path) -> Iterator[Comparison]:
+    """Do a recorded file's cases again, up to the first that can't be done; see above."""
+    for make in comparisons(path):
+        yield make()
+
+
+def _finite_or_inf(values: Tensor) -> Tensor:
+    """Magnitudes, infinite where there is none."""
+    return values.abs().nan_to_num(nan=math.inf, posinf=math.inf)
 
 
 def _checked(path: Path, where: str, work: Callable[[], Comparison]) -> Comparison:

@@ -155,15 +155,11 @@ generator then 1.693.
 - Adam with 0.0002 per sample, momentum 0.5 per minibatch, and CNTK's default for the momentum of
   the variance, exp(-1/720000) per sample.
 - Initial weights, order and noise come from other random streams than CNTK's.
-- A vector, such as the 1,024 numbers of a dense layer, is a single map for batch normalisation: one
-  mean and one variance for all of them. CNTK's notebook asks for `map_rank=1` there, and doesn't
-  say what that means for a vector; its losses do. With a mean for each element, the discriminator
-  hardly learns, since real and generated images are normalised apart and so have equal means: its
-  loss was still 1.28 after 30 updates against a generator that stood still (`torch.optim.Adam` gave
-  the same), and its mean over the first 200 steps was 1.16, the generator's 1.73. After 5,000 steps
-  the generator's images had stripes that such a discriminator could not see. With one map for a
-  vector, the means over the first 200 steps are 0.43 and 3.53 on 2 ranks, and over the first 180
-  they were 0.49 and 3.31 in one process; CNTK's are 0.58 and 3.07.
+- In CNTK's two runs the discriminator is far ahead over the first 200 steps. In one run of ours it
+  was not: over the steps 21 to 40, 61 to 80 and 121 to 140 its means were 1.18, 1.05 and 1.18, and
+  the generator's 1.75, 1.77 and 1.70. That is one run of 140 steps, too little to tell a difference
+  between the programs from chance. A learning rate 4 or 11 times as large gave no other picture in
+  20 steps. If there is a cause, it isn't known.
 
 ## How long it takes
 

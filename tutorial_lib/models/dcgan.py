@@ -43,18 +43,15 @@ def scale_to_unit(
 
 
 class BatchNorm(nn.Module):
-    """Batch normalisation of maps, whose running statistics follow the number of samples.
+    """Batch normalisation whose running statistics follow the number of samples.
 
-    In training a map is normalised by mean and variance of the minibatch at hand, over all of the
-    map's places. A vector is a single map: its elements share one mean and one variance. (Else
-    the discriminator could not tell a minibatch of real images from one of generated ones by any
-    element's mean, since each minibatch is normalised by itself; see docs/dcgan.md.) Running
-    statistics, for drawing, take over n samples with the weight 1 - exp(-n / time_constant), and
-    the very first minibatch whole. So N ranks with n / N samples each remember more minibatches
-    than one rank with n, but the same number of samples.
+    In training a feature is normalised by mean and variance of the minibatch at hand, over all
+    places of a picture too. Running statistics, for drawing, take over n samples with the weight
+    1 - exp(-n / time_constant), and the very first minibatch whole. So N ranks with n / N samples
+    each remember more minibatches than one rank with n, but the same number of samples.
 
     Args:
-        num_maps: Channels of pictures; 1 for vectors.
+        num_features: Channels of pictures, or width of vectors.
         time_constant: Samples after which the past still counts by 1 / e.
         epsilon: Added to the variance.
 
@@ -71,28 +68,26 @@ class BatchNorm(nn.Module):
     samples_seen: torch.Tensor
 
     def __init__(
-        self, num_maps: int = 1, time_constant: float = TIME_CONSTANT, epsilon: float = EPSILON
+        self, num_features: int, time_constant: float = TIME_CONSTANT, epsilon: float = EPSILON
     ) -> None:
         super().__init__()
         self.time_constant, self.epsilon = time_constant, epsilon
-        self.weight = nn.Parameter(torch.ones(num_maps))
-        self.bias = nn.Parameter(torch.zeros(num_maps))
-        self.register_buffer("running_mean", torch.zeros(num_maps))
-        self.register_buffer("running_var", torch.ones(num_maps))
+        self.weight = nn.Parameter(torch.ones(num_features))
+        self.bias = nn.Parameter(torch.zeros(num_features))
+        self.register_buffer("running_mean", torch.zeros(num_features))
+        self.register_buffer("running_var", torch.ones(num_features))
         self.register_buffer("samples_seen", torch.tensor(0))
 
     def forward(self, x: torch.Tensor, batches: int = 1) -> torch.Tensor:
         """Normalise.
 
         Args:
-            x: (n, num_maps, height, width), or vectors, (n, size).
+            x: (n, num_features) or (n, num_features, height, width).
             batches: Equal parts of ``x``, each of which is a minibatch of its own in training.
 
         Returns:
             The same shape.
         """
-        if x.dim() == 2:
-            return self.forward(x.unsqueeze(1), batches).squeeze(1)
         if not self.training or batches == 1:
             return self._normalized(x)
         return torch.cat([self._normalized(part) for part in x.chunk(batches)])
@@ -126,7 +121,7 @@ class BatchNorm(nn.Module):
 class Generator(nn.Module):
     """Noise to images: 100 -> 1024 -> 128 x 7 x 7 -> 128 x 14 x 14 -> 28 x 28.
 
-    It has 6,945,667 parameters.
+    It has 6,947,713 parameters.
 
     Args:
         seed: Of the initial weights; equal seeds give equal networks, on any rank.
@@ -139,7 +134,7 @@ class Generator(nn.Module):
     def __init__(self, seed: int = 1) -> None:
         super().__init__()
         self.hidden = Linear(NOISE_SIZE, HIDDEN_SIZE)
-        self.hidden_norm = BatchNorm()
+        self.hidden_norm = BatchNorm(HIDDEN_SIZE)
         self.small = Linear(HIDDEN_SIZE, CHANNELS * 7 * 7)
         self.small_norm = BatchNorm(CHANNELS)
         # Height and width double as in CNTK's ``pad=True``: the way back of a convolution by steps
@@ -172,7 +167,7 @@ class Generator(nn.Module):
 class Discriminator(nn.Module):
     """Images to the probability that they are real: 28 x 28 -> 12 x 12 -> 64 x 4 x 4 -> 1024 -> 1.
 
-    It has 1,052,447 parameters.
+    It has 1,054,493 parameters.
 
     Args:
         seed: Of the initial weights; equal seeds give equal networks, on any rank.
@@ -187,7 +182,7 @@ class Discriminator(nn.Module):
         self.second = nn.Conv2d(1, 64, 5, stride=2)
         self.second_norm = BatchNorm(64)
         self.hidden = Linear(64 * 4 * 4, HIDDEN_SIZE)
-        self.hidden_norm = BatchNorm()
+        self.hidden_norm = BatchNorm(HIDDEN_SIZE)
         self.output = Linear(HIDDEN_SIZE, 1)
         _initialize(self, seed)
 

@@ -93,6 +93,10 @@ def test_error_names_rank_and_line_of_the_cell(notebook: Any) -> None:
     assert shown.startswith("rank 1: ValueError: bad (line 4)")
     assert "# %%ranks" in shown
     assert "rank_call.py" not in shown
+    for wrong in ("x = = 1", "return 1"):
+        (error,) = notebook.run(f"%%ranks\nx = 1\n{wrong}")
+        assert ": SyntaxError: " in error["evalue"]
+        assert error["evalue"].endswith("(line 3)")
 
 
 def test_wrong_magic_lines_are_explained(notebook: Any) -> None:

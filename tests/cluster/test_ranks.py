@@ -163,7 +163,9 @@ def test_error_on_all_ranks_is_raised_once(ranks: Ranks) -> None:
     [
         ("x = (", r"SyntaxError: .* \(line 1\)"),
         ("\n\nx = 1\n  y = 2", r"IndentationError: .* \(line 4\)"),
+        ("\n\nreturn 1", r"SyntaxError: 'return' outside function .* \(line 3\)"),
         ("raise SystemExit(3)", r"SystemExit: 3 \(line 1\)"),
+        ("exit()", r"SystemExit: exit\(\) is not for ranks.* \(line 1\)"),
         ("import no_such_module", r"ModuleNotFoundError: .*no_such_module.* \(line 1\)"),
         ("%no_such_magic", r"UsageError"),
     ],

@@ -48,16 +48,17 @@ def run_cell(source: str, number: int, heading: str = "") -> Answer:
     # Registered as a file, so that tracebacks and inspect.getsource find the lines.
     filename = shell.compile.cache(above + text, number, raw_code=above + source)
     call_site.name_cell(filename, number)
+    shell.ask_exit = _refuse_to_exit
 
     def work() -> object:
-        tree = ast.increment_lineno(ast.parse(text, filename), above.count("\n"))
+        tree = _parse(text, filename, above.count("\n"))
         remember_classes(tree, filename)
         statements, expression = _compile(shell, tree, filename, is_silenced(text))
         if statements is not None:
             exec(statements, shell.user_ns)
         return eval(expression, shell.user_ns) if expression is not None else None
 
-    return answer(work, filename, above.count("\n"))
+    return answer(work, filename)
 
 
 def call(function: Callable[..., object], arguments: tuple[object, ...]) -> Answer:
@@ -92,13 +93,12 @@ def pull(expression: str) -> Answer:
     return answer(lambda: eval(expression, _shell().user_ns), "<string>")
 
 
-def answer(work: Callable[[], object], filename: str = "", lines_above: int = 0) -> Answer:
+def answer(work: Callable[[], object], filename: str = "") -> Answer:
     """Do some work that Ctrl-C can interrupt, and make an answer of what comes of it.
 
     Args:
         work: To do.
         filename: Where the reader's own code is, to leave out the frames around it.
-        lines_above: Lines above that code that a syntax error does not count.
 
     Returns:
         "status", "time" of the end in seconds since the epoch, and the packed value or the
@@ -116,11 +116,26 @@ def answer(work: Callable[[], object], filename: str = "", lines_above: int = 0)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         result = {"status": "ok", "time": time.time(), **encode(value)}
     except BaseException as error:
-        result = {"status": "error", "time": time.time(), **_describe(error, filename, lines_above)}
+        result = {"status": "error", "time": time.time(), **_describe(error, filename)}
     output_limit.finish()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     return result  # the engine's own handler comes back when the answer is on its way
+
+
+def _parse(source: str, filename: str, lines_above: int) -> ast.Module:
+    """A cell's syntax tree, with its lines counted from the top of the notebook's cell."""
+    try:
+        return ast.increment_lineno(ast.parse(source, filename), lines_above)
+    except SyntaxError as error:
+        if error.lineno is not None:
+            error.lineno += lines_above
+        raise
+
+
+def _refuse_to_exit() -> None:
+    """Stand in for what IPython's ``exit`` does: it would end the rank once the cell is over."""
+    raise SystemExit("exit() is not for ranks: ranks.stop() in the notebook ends them")
 
 
 def _compile(
@@ -151,7 +166,7 @@ def is_silenced(source: str) -> bool:
     return last == ";"
 
 
-def _describe(error: BaseException, filename: str, lines_above: int) -> Answer:
+def _describe(error: BaseException, filename: str) -> Answer:
     """An error's name, message, line in the reader's code, and traceback from there on."""
     trace = _reader_part(error.__traceback__, filename)
     shown = trace if trace is not None else error.__traceback__
@@ -163,7 +178,6 @@ def _describe(error: BaseException, filename: str, lines_above: int) -> Answer:
     line = trace.tb_lineno if trace is not None else None
     is_syntax = isinstance(error, SyntaxError) and trace is None
     if isinstance(error, SyntaxError) and trace is None and error.lineno is not None:
-        error.lineno += lines_above if error.filename == filename else 0
         line = error.lineno
     try:
         shell = _shell()

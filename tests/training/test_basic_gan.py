@@ -172,6 +172,12 @@ def test_bits_that_cannot_be_packed_are_explained(bits):
     assert "argument --num-quantization-bits" in done.stderr
 
 
+def test_bits_that_block_momentum_would_not_use_are_refused():
+    done = run_alone("--learner", "block_momentum", "--num-quantization-bits", "1")
+    assert done.returncode == 2
+    assert "block momentum sums no gradients" in done.stderr
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("arguments", "said"),

@@ -68,7 +68,10 @@ def train_gan(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the script; see ``--help``."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.learner == "block_momentum" and options.num_quantization_bits < 32:
+        parser.error("argument --num-quantization-bits: block momentum sums no gradients")
     config = GanConfig(
         **config_arguments(options, NUM_MINIBATCHES),
         is_cntk_replay=options.replay_cntk,

@@ -38,7 +38,7 @@ def in_controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     return install
 
 
-def start(timeout_s: float = 60) -> None:
+def start(timeout_s: float = 90) -> None:
     with Cluster(2, timeout_s=timeout_s, process_group=False) as ranks:
         assert ranks.run("1 + 1") == {0: 2, 1: 2}
 
@@ -174,7 +174,7 @@ def test_heart_monitor_that_hangs_is_named_with_its_stack(in_controller: Install
         HeartMonitor.start = hang_here
         """
     )
-    message = start_fails(timeout_s=15)
+    message = start_fails(timeout_s=30)  # a busy host's ranks take 20 s to get so far
     assert "0 of 2 ranks came up: it took too long" in message
     assert "waiting for the controller's heart monitor" in message
     assert "--- what the controller's threads do" in message
@@ -194,7 +194,7 @@ def test_hub_that_hangs_is_named_with_its_stack(in_controller: Install) -> None:
         Hub.connection_request = hang_here
         """
     )
-    message = start_fails(timeout_s=15)
+    message = start_fails(timeout_s=25)
     assert "it took too long: the controller does not answer" in message
     assert "in hang_here" in message
 
@@ -214,5 +214,5 @@ def test_message_that_is_lost_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(Client, "send_apply_request", lose_the_first)
     monkeypatch.setattr(connection, "AGAIN_S", 1.0)
-    start(timeout_s=30)
+    start(timeout_s=90)
     assert len(lost) == 2

@@ -150,8 +150,9 @@ def test_missing_mpiexec_is_an_error_with_the_remedy(monkeypatch: pytest.MonkeyP
 def test_unknown_profile_and_sizes_are_refused() -> None:
     with pytest.raises(ClusterError, match=r"no profile 'moon' in .*; there are mpi, "):
         Cluster(2, profile="moon").start()
-    with pytest.raises(ValueError, match="at least one rank"):
-        Cluster(0)
+    for n in (0, "2", 2.5):
+        with pytest.raises(ValueError, match="a whole number of ranks, at least one"):
+            Cluster(n)  # type: ignore[arg-type]
 
 
 def test_interrupt_while_starting_leaves_nothing(at_rank_start: Callable[[str], None]) -> None:

@@ -75,8 +75,8 @@ class Cluster:
         collective_timeout_s: float = TIMEOUT_S,
         checks_calls: bool = True,
     ) -> None:
-        if n < 1:
-            raise ValueError(f"n={n}, but a cluster has at least one rank")
+        if not isinstance(n, int) or n < 1:
+            raise ValueError(f"n={n!r}, but a cluster has a whole number of ranks, at least one")
         self.n = n
         self.hosts = hosts
         chosen = profile or os.environ.get(PROFILE_VARIABLE)

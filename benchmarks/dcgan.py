@@ -155,19 +155,40 @@ generator then 1.693.
 - Adam with 0.0002 per sample, momentum 0.5 per minibatch, and CNTK's default for the momentum of
   the variance, exp(-1/720000) per sample.
 - Initial weights, order and noise come from other random streams than CNTK's.
-- In CNTK's two runs the discriminator is far ahead over the first 200 steps. In one run of ours it
-  was not: over the steps 21 to 40, 61 to 80 and 121 to 140 its means were 1.18, 1.05 and 1.18, and
-  the generator's 1.75, 1.77 and 1.70. That is one run of 140 steps, too little to tell a difference
-  between the programs from chance. A learning rate 4 or 11 times as large gave no other picture in
-  20 steps. If there is a cause, it isn't known.
+- In CNTK's two runs the discriminator is far ahead over the first 200 steps. In ours it isn't, and
+  we don't know why. It is no slip of one program: a second one of plain torch layers and
+  `torch.optim.Adam`, in one process with 128 images, behaves as ours does.
+
+What was tried in that second program, with the means over all of its steps:
+
+| | steps | generator | discriminator | its images |
+|---|---|---|---|---|
+| as described above | 210 | 1.70 | 1.20 | digits begin to show |
+| learning rate 11.3 times as large | 220 | 2.58 | 0.84 | one pattern, always the same |
+| learning rate 30 times as large | 200 | 3.96 | 0.67 | one pattern, always the same |
+| Adam without correction of its bias | 150 | 1.82 | 1.24 | not looked at |
+| FSAdaGrad for Adam | 170 | 1.77 | 1.23 | not looked at |
+| scale and shift learn from real images alone | 40 | 1.71 | 1.25 | not looked at |
+| scale and shift learn from generated images alone | 60 | 1.75 | 1.20 | not looked at |
+| real and generated images normalised together | 60 | 1.67 | 0.02 | not looked at |
+| one mean and variance for a whole vector | 130 | 2.77 | 0.68 | one pattern, always the same |
+
+The last one comes close to CNTK's losses, but CNTK's source keeps statistics for each element of a
+vector, and with a single mean the images were no digits after 800 steps. Nor need CNTK's have been:
+readers of its notebook reported noise instead of digits, with CNTK 2.2
+([issue 2645](https://github.com/microsoft/CNTK/issues/2645)) and with 2.6
+([issue 3489](https://github.com/microsoft/CNTK/issues/3489)).
+
+The stripes in our images are there because the discriminator can't see them. Its first layer is one
+filter that moves by two pixels, so a pattern that repeats every two pixels adds one number to all
+of its outputs, and batch normalisation takes that number away. Chapter 08 shows it.
 
 ## How long it takes
 
 A step takes about 0.85 s of one core on one rank, and about 0.55 s of each core on two ranks
 (processor time, AMD EPYC with two cores, PyTorch 2.13, float32, one thread for each rank, on a
-shared machine). 5,000 of them should take three quarters of an hour on two cores that have nothing
-else to do. Nearly half of that is one layer, the transposed convolution from 128 to 128 channels;
-an eighth is Adam.
+shared machine). Nearly half of that is one layer, the transposed convolution from 128 to 128
+channels; an eighth is Adam.
 
 ## Every {window} steps
 

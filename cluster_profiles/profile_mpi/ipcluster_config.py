@@ -1,8 +1,7 @@
 """MPI ranks as engines: ``ipcluster start --profile-dir cluster_profiles/profile_mpi -n 4``."""
 
-import sys
-
 from tutorial_lib.cluster import mpi_flavour
+from tutorial_lib.cluster.supervised import PYTHON
 
 c = get_config()
 
@@ -10,9 +9,8 @@ mpi = mpi_flavour.detect()  # the mpiexec beside this interpreter, and the flags
 
 c.Cluster.engine_launcher_class = "mpi"
 c.Cluster.delay = 0
-python = [sys.executable, "-P", "-m"]
-c.LocalControllerLauncher.controller_cmd = [*python, "tutorial_lib.cluster.controller"]
+c.LocalControllerLauncher.controller_cmd = [*PYTHON, "tutorial_lib.cluster.controller"]
 c.MPILauncher.mpi_cmd = [mpi.mpiexec]
 c.MPILauncher.mpi_args = mpi.arguments()
 c.MPILauncher.environment = mpi.environment
-c.MPIEngineSetLauncher.engine_cmd = [*python, "tutorial_lib.cluster.engine"]
+c.MPIEngineSetLauncher.engine_cmd = [*PYTHON, "tutorial_lib.cluster.engine"]

@@ -3,11 +3,11 @@
 The hosts are those of the file ``hosts`` beside this one.
 """
 
-import sys
 from pathlib import Path
 
 from tutorial_lib.cluster import mpi_flavour
 from tutorial_lib.cluster.remote import ssh_launch
+from tutorial_lib.cluster.supervised import PYTHON
 
 c = get_config()
 
@@ -16,10 +16,9 @@ arguments, environment = ssh_launch.for_ipcluster(mpi, Path(__file__).parent)
 
 c.Cluster.engine_launcher_class = "mpi"
 c.Cluster.delay = 0
-python = [sys.executable, "-P", "-m"]
-c.LocalControllerLauncher.controller_cmd = [*python, "tutorial_lib.cluster.controller"]
+c.LocalControllerLauncher.controller_cmd = [*PYTHON, "tutorial_lib.cluster.controller"]
 c.Cluster.send_engines_connection_env = True  # the key goes by ssh, not by a file
 c.MPILauncher.mpi_cmd = [mpi.mpiexec]
 c.MPILauncher.mpi_args = arguments
 c.MPILauncher.environment = environment
-c.MPIEngineSetLauncher.engine_cmd = [*python, "tutorial_lib.cluster.engine"]
+c.MPIEngineSetLauncher.engine_cmd = [*PYTHON, "tutorial_lib.cluster.engine"]

@@ -89,13 +89,12 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Launch:
 def run_program(
     command: list[str], cwd: Path, timeout_s: float, check: bool, env: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONFAULTHANDLER": "1", "OMP_NUM_THREADS": "1", **env}
-    if "PYTHONUNBUFFERED" not in env:  # with it, ranks print the ends of lines on their own
-        environment.pop("PYTHONUNBUFFERED", None)
+    ours = {"PYTHONFAULTHANDLER": "1", "OMP_NUM_THREADS": "1"}
+    ours["PYTHONUNBUFFERED"] = ""  # or ranks print the ends of lines on their own
     process = subprocess.Popen(
         command,
         cwd=cwd,
-        env=environment,
+        env={**os.environ, **ours, **env},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -70,14 +70,15 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the script; see ``--help``."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    if options.learner == "block_momentum" and options.num_quantization_bits < 32:
-        parser.error("argument --num-quantization-bits: block momentum sums no gradients")
-    config = GanConfig(
-        **config_arguments(options, NUM_MINIBATCHES),
-        is_cntk_replay=options.replay_cntk,
-        num_quantization_bits=options.num_quantization_bits,
-        block_size=options.block_size if options.learner == "block_momentum" else None,
-    )
+    try:
+        config = GanConfig(
+            **config_arguments(options, NUM_MINIBATCHES),
+            is_cntk_replay=options.replay_cntk,
+            num_quantization_bits=options.num_quantization_bits,
+            block_size=options.block_size if options.learner == "block_momentum" else None,
+        )
+    except ValueError as error:
+        parser.error(str(error))
     with session.script(options.backend) as ranks:
         try:
             gan = BasicGan(config)

@@ -54,6 +54,7 @@ class DcganConfig(GanConfig):
     minibatch_size: int = MINIBATCH_SIZE
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.is_cntk_replay:
             raise ValueError(
                 "no run of CNTK's DCGAN is recorded update by update: leave is_cntk_replay False"

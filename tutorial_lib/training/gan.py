@@ -70,6 +70,9 @@ class GanConfig:
             32 for all of them.
         block_size: Samples after which ranks that train for themselves meet by block momentum;
             None sums gradients in every step.
+
+    Raises:
+        ValueError: Few bits are asked for and block momentum too, which sends no gradients.
     """
 
     num_minibatches: int = NUM_MINIBATCHES["fast"]
@@ -83,6 +86,14 @@ class GanConfig:
     autocast: torch.dtype | None = None
     num_quantization_bits: int = 32
     block_size: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what would be ignored."""
+        if self.block_size is not None and self.num_quantization_bits < 32:
+            raise ValueError(
+                f"num_quantization_bits={self.num_quantization_bits} and a block size: "
+                "block momentum sums no gradients, so there is nothing to quantise"
+            )
 
     def frequency(self) -> int:
         """Generator updates between two progress lines."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -153,6 +154,7 @@ def test_unknown_profile_and_sizes_are_refused() -> None:
     for n in (0, "2", 2.5):
         with pytest.raises(ValueError, match="a whole number of ranks, at least one"):
             Cluster(n)  # type: ignore[arg-type]
+    assert type(Cluster(np.int64(2)).n) is int
 
 
 def test_interrupt_while_starting_leaves_nothing(at_rank_start: Callable[[str], None]) -> None:

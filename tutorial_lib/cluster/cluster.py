@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 from tutorial_lib.cluster import job_note, lifeline
@@ -75,9 +76,9 @@ class Cluster:
         collective_timeout_s: float = TIMEOUT_S,
         checks_calls: bool = True,
     ) -> None:
-        if not isinstance(n, int) or n < 1:
+        if not isinstance(n, int | Integral) or n < 1:  # NumPy's too
             raise ValueError(f"n={n!r}, but a cluster has a whole number of ranks, at least one")
-        self.n = n
+        self.n = int(n)
         self.hosts = hosts
         chosen = profile or os.environ.get(PROFILE_VARIABLE)
         self.profile = chosen or (HOSTS_PROFILE if hosts is not None else DEFAULT_PROFILE)

@@ -73,7 +73,7 @@ def lab(chromium: str, tmp_path: Path) -> Iterator[Lab]:
             time.sleep(0.1)
         yield Lab(f"{found[0]}/?token=secret", folder)
     finally:
-        if list(Path(own["GAN_TUTORIAL_RUNTIME_DIR"]).rglob("cluster.json")):
+        if any("cluster.json" in files for *_, files in os.walk(own["GAN_TUTORIAL_RUNTIME_DIR"])):
             subprocess.run([program, "cluster", "stop"], env=env, timeout=120, check=False)
         started = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGTERM)

@@ -150,8 +150,10 @@ class NamespaceHost:
         """What runs in it, and what lies in its folders for temporary files."""
         running = [f"{self.name}: {process.pid} {line(process)}" for process in self.processes()]
         bases = [self.path(self.own / "tmp"), self.path(self.own / "home/.cache")]
-        found = [path for base in bases for path in base.glob("**/gan-tutorial/*")]
-        return running + [f"{self.name}: {path.name}" for path in found if path.is_dir()]
+        # Path.glob fails where a folder vanishes under it; os.walk passes it over.
+        found = [Path(folder) for base in bases for folder, *_ in os.walk(base)]
+        left = [path.name for path in found if path.parent.name == "gan-tutorial"]
+        return running + [f"{self.name}: {name}" for name in left]
 
     def end_leftovers(self) -> None:
         """Kill all that runs in it."""

@@ -203,5 +203,5 @@ def test_runtime_files_are_private_and_gone_afterwards(runtime_base: Path) -> No
         assert folder.stat().st_mode & 0o077 == 0
         for path in folder.rglob("*.json"):
             assert path.parent.stat().st_mode & 0o077 == 0, path
-        assert next(found.path for found in runtime.running("mpi")) == folder
+        assert next(found.path for found, _ in runtime.running("mpi")) == folder
     assert not folder.exists()

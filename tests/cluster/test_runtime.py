@@ -6,9 +6,10 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,7 @@ def record() -> ClusterRecord:
         environment={},
         controller_command=["controller"],
         engines_command=["mpiexec", "-n", "2"],
+        supervisor=os.getpid(),
     )
 
 
@@ -76,14 +78,40 @@ def test_log_tails_are_short_and_may_hold_anything(base: Path) -> None:
     assert len(tail) <= runtime.LOG_TAIL_BYTES
 
 
+@pytest.mark.parametrize("read", [ClusterFolder.endings, ClusterFolder.log_tails])
+def test_folder_that_is_removed_while_it_is_read_has_nothing_in_it(
+    held: ClusterFolder, read: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scandir = os.scandir
+
+    def removed(path: os.PathLike[str]) -> Any:
+        monkeypatch.setattr(os, "scandir", scandir)
+        held.remove()
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", removed)
+    assert read(held) == {}
+    assert not held.path.exists()
+
+
+def test_cluster_that_ends_while_somebody_lists_it_does_not_run(
+    held: ClusterFolder, record: ClusterRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held.write_record(record)
+    monkeypatch.setattr(ClusterFolder, "is_alive", property(lambda found: not found.remove()))
+    assert runtime.running() == []
+
+
 def test_only_living_clusters_of_the_profile_are_running(
     held: ClusterFolder, record: ClusterRecord
 ) -> None:
     assert runtime.running() == []  # without a record it is still starting
+    held.write_record(replace(record, supervisor=None))
+    assert runtime.running() == []  # likewise
     held.write_record(record)
     dead = runtime.create("mpi")
     dead.write_record(record)
-    assert runtime.running() == runtime.running("mpi") == [held]
+    assert runtime.running() == runtime.running("mpi") == [(held, record)]
     assert runtime.running("ssh") == []
 
 
@@ -102,7 +130,7 @@ def test_folders_of_killed_clusters_are_removed_and_new_ones_stay(
     for folder in (held, starting, elsewhere):
         assert folder.path.exists()
     assert not killed.path.exists()
-    assert elsewhere not in runtime.running()
+    assert elsewhere not in dict(runtime.running())
 
 
 def test_without_a_place_for_it_the_temporary_folder_serves(

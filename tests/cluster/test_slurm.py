@@ -156,8 +156,8 @@ def test_a_dead_rank_is_told_apart_from_a_cancelled_job(queue):
 @pytest.mark.parametrize("kinds", [("supervisor",), ("slurm.job",), ("supervisor", "slurm.job")])
 def test_whoever_is_killed_the_job_ends(queue, wait_until, kinds):
     with cluster() as ranks:
-        (folder,) = running("slurm")
-        supervisor = psutil.Process(folder.read_record().supervisor)
+        ((_, record),) = running("slurm")
+        supervisor = psutil.Process(record.supervisor)
         (job,) = [p for p in supervisor.children() if "slurm.job" in " ".join(p.cmdline())]
         for process in (supervisor, job):
             if any(kind in " ".join(process.cmdline()) for kind in kinds):

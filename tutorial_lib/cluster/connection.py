@@ -98,8 +98,7 @@ def running_clusters(profile: str | None) -> list[RunningCluster]:
         profile: Its name; None for all profiles that there are.
     """
     found = []
-    for folder in running(profile):
-        record = folder.read_record()
+    for folder, record in running(profile):
         if record.owner is None and record.python == sys.prefix:
             origin = "started by `gan-tutorial cluster start`"
             found.append(RunningCluster(folder.client_file, origin, folder.lifeline, record.is_job))

@@ -105,7 +105,7 @@ class ClusterFolder:
     def log_tails(self) -> dict[str, str]:
         """The end of each log that there is, by name."""
         tails = {}
-        for path in sorted((self.path / "log").glob("*.log")):
+        for path in _matching(self.path / "log", "*.log"):
             with contextlib.suppress(OSError), path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - LOG_TAIL_BYTES))
                 tails[path.stem] = file.read().decode(errors="replace").strip()
@@ -160,7 +160,7 @@ class ClusterFolder:
 
     def _notes(self, kind: str) -> dict[int, dict[str, Any]]:
         notes = {}
-        for path in (self.path / "ranks").glob(f"{kind}-*.json"):
+        for path in _matching(self.path / "ranks", f"{kind}-*.json"):
             with contextlib.suppress(OSError, ValueError):
                 note = _read_json(path)
                 notes[int(note["rank"])] = note
@@ -221,8 +221,8 @@ def write_private(path: Path, text: str) -> None:
     Path(file.name).replace(path)
 
 
-def running(profile: str | None = None) -> list[ClusterFolder]:
-    """The folders of the clusters of this user that run on this host, newest first.
+def running(profile: str | None = None) -> list[tuple[ClusterFolder, ClusterRecord]]:
+    """The clusters of this user that run on this host, newest first: folder and record of each.
 
     Args:
         profile: Only those of this profile; None for all.
@@ -230,14 +230,24 @@ def running(profile: str | None = None) -> list[ClusterFolder]:
     found = []
     for folder in _folders():
         record = _record(folder)
-        is_wanted = record is not None and profile in (None, record.profile)
-        if record is not None and is_wanted and _is_here(record) and folder.is_alive:
-            found.append((folder.path.stat().st_ctime, folder))
-    return [folder for _, folder in sorted(found, key=lambda found: found[0], reverse=True)]
+        if record is None or record.supervisor is None:  # it is still starting
+            continue
+        if profile in (None, record.profile) and _is_here(record) and folder.is_alive:
+            with contextlib.suppress(FileNotFoundError):  # it has just been removed
+                found.append((folder.path.stat().st_ctime, folder, record))
+    found.sort(key=lambda cluster: cluster[0], reverse=True)
+    return [(folder, record) for _, folder, record in found]
 
 
 def _folders() -> list[ClusterFolder]:
     return [ClusterFolder(path) for path in runtime_folder().iterdir() if path.is_dir()]
+
+
+def _matching(folder: Path, pattern: str) -> list[Path]:
+    """Files of a folder by name; none where the cluster's end has removed it, even meanwhile."""
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(folder.glob(pattern))
+    return []
 
 
 def _record(folder: ClusterFolder) -> ClusterRecord | None:

@@ -17,7 +17,7 @@ from tutorial_lib.cluster.control_channel import ControlChannel, Engine
 from tutorial_lib.cluster.errors import ClusterError
 from tutorial_lib.cluster.launch import Hosts
 from tutorial_lib.cluster.profiles import profile_folders
-from tutorial_lib.cluster.runtime import ClusterFolder, running
+from tutorial_lib.cluster.runtime import ClusterFolder, ClusterRecord, running
 from tutorial_lib.cluster.stop_limits import STOP_TIMEOUT_S
 from tutorial_lib.cluster.whereabouts import Whereabouts, count, read
 
@@ -96,9 +96,9 @@ def stop_cluster(profile: str = "mpi") -> int:
         ClusterError: One can't be stopped.
     """
     stopped = 0
-    for folder in running(profile):
-        if folder.read_record().owner is None:
-            _stop(folder)
+    for folder, record in running(profile):
+        if record.owner is None:
+            _stop(folder, record)
             stopped += 1
     for status in _of_ipcluster(profile):
         _stop_with_ipcluster(status.folder)
@@ -116,8 +116,7 @@ def cluster_status(profile: str | None = None) -> list[ClusterStatus]:
         Their status, those that outlive who started them first.
     """
     found = []
-    for folder in running(profile):
-        record = folder.read_record()
+    for folder, record in running(profile):
         found.append(
             ClusterStatus(
                 profile=record.profile,
@@ -143,9 +142,8 @@ def where(profile: str | None = None) -> list[tuple[str, Whereabouts]]:
         Which cluster it is, in words, and where its ranks are.
     """
     found = []
-    for folder in running(profile):
+    for folder, record in running(profile):
         try:
-            record = folder.read_record()
             with open_client(folder.client_file, ANSWER_TIMEOUT_S) as client:
                 engines = registered(client, ANSWER_TIMEOUT_S)
                 numbered = {
@@ -182,9 +180,10 @@ def _engines(client_file: Path) -> int | None:
         return None
 
 
-def _stop(folder: ClusterFolder) -> None:
+def _stop(folder: ClusterFolder, record: ClusterRecord) -> None:
     """End a cluster by its supervisor, whose lock says that its process id still holds."""
-    pid = folder.read_record().supervisor
+    pid = record.supervisor
+    assert pid is not None  # as in the record of each that runs
     with contextlib.suppress(psutil.NoSuchProcess):
         supervisor = psutil.Process(pid)
         for number, timeout_s in (

@@ -128,9 +128,14 @@ def test_a_gradient_without_memory_of_its_own(library: str) -> None:
     torch.testing.assert_close(layer.bias.grad, torch.full((128,), 512.0))
 
 
+ENDS = {"tanh": {-1.0, 1.0}, "sigmoid": {0.0, 1.0}}
+
+
 @pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
 @pytest.mark.parametrize("library", products.NAMES)
-def test_what_is_not_a_number_stays_so(library: str, activation: str | None) -> None:
+def test_what_is_not_a_number_stays_so_and_what_is_huge_is_at_an_end(
+    library: str, activation: str | None
+) -> None:
     layer = Linear(784, 128, activation=activation)
     x = torch.randn(512, 784)
     x[3, 5] = torch.nan
@@ -139,6 +144,8 @@ def test_what_is_not_a_number_stays_so(library: str, activation: str | None) -> 
         y = layer(x)
     assert y[3].isnan().all()
     assert not y[torch.arange(512) != 3].isnan().any()
+    if activation in ENDS:
+        assert set(y[4].tolist()) == ENDS[activation]
 
 
 @pytest.mark.parametrize("activation", [None, *ACTIVATIONS])

@@ -66,4 +66,5 @@ def discriminator_loss(d_real: torch.Tensor, d_fake: torch.Tensor) -> torch.Tens
 
     Source: CNTK 206A, ``D_loss``; Goodfellow et al. (2014).
     """
-    return -(safe_log(d_real.flatten()) + safe_log(1 - d_fake.flatten()))
+    right = torch.stack([d_real.flatten(), 1 - d_fake.flatten()])  # (2, n), probabilities
+    return -safe_log(right).sum(0)

@@ -130,3 +130,27 @@ def test_numbers_too_small_for_the_processor_to_be_fast_count_as_zero(model):
     assert tiny.mul(1).item() > 0
     Trainer(model, squares, learner(model))
     assert tiny.mul(1).item() == 0
+
+
+LOSSES_WITHOUT_A_GRAPH = """
+from torch import nn, ones
+from tutorial_lib.distributed import session
+from tutorial_lib.learners.data_parallel import data_parallel_distributed_learner
+from tutorial_lib.learners.sgd import sgd
+from tutorial_lib.training.trainer import Trainer
+
+with session.script() as ranks:
+    model = nn.Linear(4, 1)
+    learner = data_parallel_distributed_learner(sgd(model.parameters(), lr=0.1))
+    criterion = lambda model, x: model(x).detach().flatten()
+    try:
+        Trainer(model, criterion, learner).train_minibatch(ones(2, 4))
+    except RuntimeError as error:
+        print(error)
+"""
+
+
+@pytest.mark.mpi
+def test_losses_without_a_graph_are_told_as_torch_does_on_every_rank(mpiexec):
+    done = mpiexec(2, "-c", LOSSES_WITHOUT_A_GRAPH)
+    assert done.stdout.count("does not require grad and does not have a grad_fn") == 2

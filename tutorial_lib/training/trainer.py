@@ -129,7 +129,8 @@ class Trainer:
         for learner in self.parameter_learners:
             for parameter in learner.parameters:
                 parameter.grad = None
-        own, summing = torch.zeros(2, dtype=torch.float64), None
+        own = torch.zeros(2, dtype=torch.float64)
+        summing: _Summing | None = None
         metrics: Iterable[str] = (LOSS, SAMPLES)
         for number, (args, named) in enumerate(pieces, 1):
             is_last = number == len(pieces)
@@ -137,15 +138,14 @@ class Trainer:
                 losses, metrics = as_metrics(self.criterion(self._model, *args, **named))
                 sums = torch.stack([value.detach().sum().double() for value in metrics.values()])
                 own = sums if number == 1 else own + sums
-                if is_last and any(are_summed):
-                    # Starts now and travels while backward computes.
-                    everyones = own.clone()
-                    summing = dist.all_reduce(everyones, async_op=True)
-                losses.sum().backward()
+                loss = losses.sum()
+                if is_last and any(are_summed) and loss.requires_grad:
+                    summing = _Summing(own)
+                    loss.register_hook(summing.begin)
+                loss.backward()
         mine = all_ranks = dict(zip(metrics, own.tolist(), strict=True))
         if summing is not None:
-            summing.wait()
-            all_ranks = dict(zip(metrics, everyones.tolist(), strict=True))
+            all_ranks = dict(zip(metrics, summing.result(), strict=True))
         for writer in self.progress_writers:
             writer.log_learning_rate(*self.parameter_learners)
         updated = [
@@ -271,6 +271,28 @@ class Trainer:
         See ``trainer_state``. **Distributed:** collective.
         """
         return restore_from_checkpoint(self, path)
+
+
+class _Summing:
+    """A sum over the ranks that begins with a backward and travels while it computes.
+
+    Begun just before, it would have a thread of its own, which takes more of the core than it is
+    worth for a few bytes.
+    """
+
+    def __init__(self, values: torch.Tensor) -> None:
+        self._values = values.clone()
+        self._work: dist.Work | None = None
+
+    def begin(self, gradient: torch.Tensor) -> None:
+        """Begin; a hook for the loss. **Distributed:** collective."""
+        self._work = dist.all_reduce(self._values, async_op=True)
+
+    def result(self) -> list[float]:
+        """Wait for the sums, and return them."""
+        assert self._work is not None  # backward has begun it
+        self._work.wait()
+        return self._values.tolist()
 
 
 def _is_distributed(learner: Learner | DistributedLearner) -> TypeGuard[DistributedLearner]:

@@ -268,6 +268,15 @@ def test_bfloat16_products_leave_weights_and_losses_in_float32():
     assert full.losses != half.losses
 
 
+def test_a_callers_own_autocast_holds():
+    config = GanConfig(num_minibatches=2, minibatch_size=256)
+    full = train_gan(config, is_verbose=False)
+    with torch.autocast("cpu", torch.bfloat16):
+        half = train_gan(config, is_verbose=False)
+    assert full.losses != half.losses
+    assert half.losses[-1].loss_average == pytest.approx(full.losses[-1].loss_average, rel=0.02)
+
+
 def test_bfloat16_does_not_round_a_sure_discriminators_probability():
     torch.manual_seed(0)
     discriminator = Discriminator()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 import torch.distributed as dist
@@ -95,11 +95,11 @@ def per_sample(name: str, values: torch.Tensor, num_samples: int, count: int) ->
     return values[:count]
 
 
-@contextmanager
-def mixed_precision(device: torch.device, dtype: torch.dtype | None) -> Iterator[None]:
-    """Within the block, matrix products and convolutions are computed in ``dtype``."""
-    with torch.autocast(device.type, dtype, enabled=dtype is not None):
-        yield
+def mixed_precision(
+    device: torch.device, dtype: torch.dtype | None
+) -> AbstractContextManager[object]:
+    """Within the block, products and convolutions are in ``dtype``; None changes nothing."""
+    return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
 
 
 @contextmanager

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import stat
 from pathlib import Path
 
 import pytest
 
-from tutorial_lib.data.atomic import atomic_write
+from tutorial_lib.data.atomic import TEMPORARY_SUFFIX, atomic_write
 
 
 def test_file_appears_whole_and_only_at_the_end(tmp_path: Path) -> None:
@@ -32,6 +34,40 @@ def test_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="stopped"):
         write_half()
     assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+KILLED = """
+import os, signal, sys
+from tutorial_lib.data.atomic import atomic_write
+
+with atomic_write(sys.argv[1]) as file:
+    file.write(b"half" * 100_000)
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="the system has no nameless files")
+def test_killed_writer_leaves_the_old_file_and_nothing_else(tmp_path: Path, python) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    assert python("-c", KILLED, path, check=False).returncode == -signal.SIGKILL
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_file_system_without_nameless_files_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    path = tmp_path / "file"
+    for content in (b"old", b"new"):
+        with atomic_write(path) as file:
+            file.write(content)
+            (temporary,) = {*tmp_path.iterdir()} - {path}
+            assert re.fullmatch(rf"\.file{TEMPORARY_SUFFIX}", temporary.name)
+        assert path.read_bytes() == content
     assert list(tmp_path.iterdir()) == [path]
 
 

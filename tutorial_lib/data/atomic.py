@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+FILES = Path("/proc/self/fd")  # this process's open files, as links
 TEMPORARY_SUFFIX = r"\.[0-9a-f]{16}"  # of the temporary file's name, after the file's own
 
 
@@ -38,11 +39,27 @@ def atomic_write(
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with open(temporary, mode.replace("w", "x"), **open_kwargs) as file:
+        with _open_new(temporary, mode, open_kwargs) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
+            if not temporary.exists():
+                number = file.fileno()
+                # Given a folder's number, which counts for nothing here, it follows the link.
+                os.link(FILES / str(number), temporary, src_dir_fd=number)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _open_new(path: Path, mode: str, open_kwargs: dict[str, Any]) -> IO[Any]:
+    """Open a file that has no name yet, and so is gone if this process is killed.
+
+    Where there is no such thing (NFS, macOS) it has the name that it is going to have.
+    """
+    if hasattr(os, "O_TMPFILE") and FILES.is_dir():
+        with contextlib.suppress(OSError):
+            nameless = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
+            return open(nameless, mode, **open_kwargs)
+    return open(path, mode.replace("w", "x"), **open_kwargs)

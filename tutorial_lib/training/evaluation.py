@@ -98,8 +98,10 @@ def per_sample(name: str, values: torch.Tensor, num_samples: int, count: int) ->
 def mixed_precision(
     device: torch.device, dtype: torch.dtype | None
 ) -> AbstractContextManager[object]:
-    """Within the block, products and convolutions are in ``dtype``; None changes nothing."""
-    return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
+    """Within the block, products and convolutions are in ``dtype``; None: in operands' own."""
+    if dtype is None and not torch.is_autocast_enabled(device.type):
+        return nullcontext()
+    return torch.autocast(device.type, dtype, enabled=dtype is not None)
 
 
 @contextmanager

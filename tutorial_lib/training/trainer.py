@@ -152,6 +152,7 @@ class Trainer:
             _update(learner, int((all_ranks if is_summed else mine)[SAMPLES]), is_sweep_end)
             for learner, is_summed in zip(self.parameter_learners, are_summed, strict=True)
         ]
+        torch.clear_autocast_cache()  # a caller's own autocast would go on with the old weights
         self._note(all_ranks if is_sum_reported else mine, is_sum_reported, aggregator)
         return any(updated)
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,6 +39,12 @@ def test_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def refuse_nameless(path: str, flags: int, *arguments: Any, original: Any = os.open) -> int:
+    if flags & os.O_TMPFILE == os.O_TMPFILE:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+    return original(path, flags, *arguments)
+
+
 KILLED = """
 import os, signal, sys
 from tutorial_lib.data.atomic import atomic_write
@@ -48,8 +56,11 @@ with atomic_write(sys.argv[1]) as file:
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="the system has no nameless files")
 def test_killed_writer_leaves_the_old_file_and_nothing_else(tmp_path: Path, python) -> None:
+    try:
+        os.close(os.open(tmp_path, os.O_TMPFILE | os.O_WRONLY))
+    except (AttributeError, OSError) as error:
+        pytest.skip(f"the file system has no nameless files ({error})")
     path = tmp_path / "file"
     path.write_bytes(b"old")
     assert python("-c", KILLED, path, check=False).returncode == -signal.SIGKILL
@@ -57,10 +68,14 @@ def test_killed_writer_leaves_the_old_file_and_nothing_else(tmp_path: Path, pyth
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_file_system_without_nameless_files_will_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("missing", ["in Python", "in the file system"])
+def test_system_without_nameless_files_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
-    monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    if missing == "in Python":
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    else:
+        monkeypatch.setattr(os, "open", refuse_nameless)
     path = tmp_path / "file"
     for content in (b"old", b"new"):
         with atomic_write(path) as file:

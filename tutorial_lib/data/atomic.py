@@ -19,9 +19,10 @@ def atomic_write(
 ) -> Iterator[IO[Any]]:
     """Open a file for writing that appears under its name only when all of it is on disk.
 
-    It is written under a temporary name in the same folder, then renamed; a reader, another rank
-    or a crash never sees half of it. Missing parent folders are made. A symbolic link stays one,
-    and what is not a regular file, such as ``/dev/null``, is written to and not replaced.
+    It is written without a name, or a temporary one where files need one, in the same folder, and
+    named when it is whole; a reader, another rank or a crash never sees half of it. Missing parent
+    folders are made. A symbolic link stays one, and what is not a regular file, such as
+    ``/dev/null``, is written to and not replaced.
 
     Args:
         path: the file to make or replace.
@@ -53,13 +54,16 @@ def atomic_write(
         raise
 
 
+def _open_nameless(folder: str, flags: int) -> int:
+    return os.open(folder, os.O_TMPFILE | flags & os.O_ACCMODE, 0o666)
+
+
 def _open_new(path: Path, mode: str, open_kwargs: dict[str, Any]) -> IO[Any]:
     """Open a file that has no name yet, and so is gone if this process is killed.
 
-    Where there is no such thing (NFS, macOS) it has the name that it is going to have.
+    Where there is no such thing (NFS, macOS) it has the temporary name at once.
     """
     if hasattr(os, "O_TMPFILE") and FILES.is_dir():
         with contextlib.suppress(OSError):
-            nameless = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
-            return open(nameless, mode, **open_kwargs)
+            return open(path.parent, mode, opener=_open_nameless, **open_kwargs)
     return open(path, mode.replace("w", "x"), **open_kwargs)

@@ -82,14 +82,11 @@ def test_log_tails_are_short_and_may_hold_anything(base: Path) -> None:
 def test_folder_that_is_removed_while_it_is_read_has_nothing_in_it(
     held: ClusterFolder, read: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scandir = os.scandir
-
-    def removed(path: os.PathLike[str]) -> Any:
-        monkeypatch.setattr(os, "scandir", scandir)
+    def vanished(folder: Path, pattern: str) -> Iterator[Path]:
         held.remove()
-        return scandir(path)
+        yield from map(Path, os.scandir(folder))  # which fails
 
-    monkeypatch.setattr(os, "scandir", removed)
+    monkeypatch.setattr(Path, "glob", vanished)
     assert read(held) == {}
     assert not held.path.exists()
 

@@ -47,7 +47,7 @@ app = typer.Typer(
         "Real MPI ranks train a GAN in front of you.\n\n"
         "Begin with [bold]gan-tutorial doctor[/bold] (is this machine ready?), then "
         "[bold]gan-tutorial lab[/bold] (read and run the notebooks in JupyterLab), or "
-        "[bold]gan-tutorial run[/bold] (run them all without a browser).\n\n"
+        "[bold]gan-tutorial run[/bold] (run chapters 00 to 05 without a browser).\n\n"
         "A [bold]rank[/bold] is one of several equal processes that share the work; MPI starts "
         "them and carries their messages. An [bold]engine[/bold] is a rank that takes its orders "
         "from a notebook. A [bold]chapter[/bold] is a notebook, named by its number."

@@ -48,8 +48,8 @@ class StepModel:
     """A step is work on the rank's own samples, and for each update a sum over the ranks.
 
     Work and gradients follow one another: in networks as small as these there is little to do
-    while a gradient travels. The sums of losses and counts, 16 bytes, travel while backward
-    computes, and cost nothing here. Nobody waits for a rank that is late.
+    while a gradient travels. The sums of losses and counts, 16 bytes, travel beside the gradients
+    and cost nothing here. Nobody waits for a rank that is late.
 
     Attributes:
         work: Seconds of a step beside its messages: a fixed part, and one per sample of the rank.

@@ -275,7 +275,7 @@ class Trainer:
 
 
 class _Summing:
-    """A sum over the ranks that begins with a backward and travels while it computes.
+    """A sum over the ranks that begins with a backward, and is complete about when that is.
 
     Begun just before, it would have a thread of its own, which takes more of the core than it is
     worth for a few bytes.

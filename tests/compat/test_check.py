@@ -2,10 +2,13 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
+from tutorial_lib.compat import recorded
 from tutorial_lib.compat.check import main
 
 GOLDEN = Path(__file__).parents[1] / "fidelity" / "golden"
@@ -104,3 +107,30 @@ def test_a_missing_ranks_file_is_named(tmp_path, capsys):
     shutil.copy(GOLDEN / "quant_b1_n2_r0.json", tmp_path)
     assert main([str(tmp_path / "quant_b1_n2_r0.json")]) == 2
     assert "quant_b1_n2_r1.json" in capsys.readouterr().err
+
+
+STUCK_RANK = """
+import os, signal, sys, time
+from pathlib import Path
+import psutil
+
+folder = Path(sys.argv[1])
+(folder / os.environ["RANK"]).write_text(str(os.getpid()))
+while len(list(folder.iterdir())) < 2:
+    time.sleep(0.01)
+if os.environ["RANK"] == "0":
+    os.kill(psutil.Process(os.getppid()).ppid(), signal.SIGINT)
+time.sleep(600)
+"""
+
+
+def test_an_interrupted_replay_leaves_no_rank(tmp_path):
+    program, folder = tmp_path / "rank.py", tmp_path / "pids"
+    program.write_text(STUCK_RANK)
+    folder.mkdir()
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    with pytest.raises(KeyboardInterrupt):
+        recorded._run([sys.executable, *torchrun, str(program), str(folder)])
+    pids = [int(path.read_text()) for path in folder.iterdir()]
+    assert len(pids) == 2
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -31,7 +32,8 @@ from tutorial_lib.training.gan import LossRecord
 LEARNERS: dict[str, Callable[..., Any]] = {
     rule.__name__: rule for rule in (sgd, momentum_sgd, nesterov, adam, fsadagrad)
 }
-RUN_TIMEOUT_S = 600.0
+RUN_TIMEOUT_S = 600.0  # for the recorded updates of a GAN
+ENDING_TIMEOUT_S = 60.0  # for its ranks to end when they are told to
 LARGEST_NOISE = 6.0  # standard deviations that injected noise may reach
 
 
@@ -247,17 +249,32 @@ def compare_gan(path: Path, content: Fields) -> Comparison:
         ranks = ["torch.distributed.run", "--standalone", f"--nproc-per-node={workers}", "-m"]
         command = [sys.executable, "-m", *ranks, "tutorial_lib.training.basic_gan", *arguments]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S)
+            _run(command)
         except subprocess.TimeoutExpired as error:
             raise RuntimeError(f"{error}: are there cores for {workers} ranks?") from error
-        if done.returncode != 0:
-            raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
         ours = json.loads(losses.read_text(encoding="utf-8"))["losses"]
     for number, (mine, theirs) in enumerate(zip(ours, recorded, strict=False), 1):
         result.add(mine[1], theirs[1], _gan_tolerance(number, workers, bits))
         if [mine[0], *mine[2:]] != [theirs[0], *theirs[2:]]:
             result.share = math.inf
     return result
+
+
+def _run(torchrun: list[str]) -> None:
+    """Run ranks to their end, and leave none behind if that takes too long or is interrupted."""
+    with subprocess.Popen(
+        torchrun, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            _, errors = process.communicate(timeout=RUN_TIMEOUT_S)
+        except BaseException:
+            process.terminate()  # and it ends its ranks, which a kill would leave alone
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=ENDING_TIMEOUT_S)
+            process.kill()
+            raise
+    if process.returncode != 0:
+        raise RuntimeError(f"{' '.join(torchrun)} failed:\n{errors[-2000:]}")
 
 
 def _gan_tolerance(update: int, workers: int, bits: int) -> float:

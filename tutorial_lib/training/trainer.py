@@ -139,6 +139,7 @@ class Trainer:
                 sums = torch.stack([value.detach().sum().double() for value in metrics.values()])
                 own = sums if number == 1 else own + sums
                 loss = losses.sum()
+                # Of losses without a graph, backward says by itself what is wrong.
                 if is_last and any(are_summed) and loss.requires_grad:
                     summing = _Summing(own)
                     loss.register_hook(summing.begin)

@@ -212,7 +212,7 @@ def test_long_cell_has_a_line_for_each_other_rank_and_leaves_each_byte_once(
 def test_lines_of_other_ranks_show_while_a_cell_runs(notebook: Any) -> None:
     lines: list[str] = []
     notebook.client.execute(
-        "%%ranks\nimport time\nprint('step 1 of', rank)\ntime.sleep(4)\nprint('done')"
+        "%%ranks\nimport time\nprint(f'step 1 of {rank}')\ntime.sleep(4)\nprint('done')"
     )
     while not lines:
         message = notebook.client.get_iopub_msg(timeout=60)

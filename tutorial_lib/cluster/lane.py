@@ -10,6 +10,7 @@ from tutorial_lib.display.fold import shorten
 
 Message = dict[str, Any]
 
+_TAIL = 1000  # characters; a line is shown shorter
 _OVERWRITTEN = re.compile(r"[^\n]*\r(?=[^\n])")  # text that a carriage return lets vanish
 
 
@@ -19,6 +20,7 @@ class Lane:
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.last_line = ""
+        self._tail = ""  # of the stretch of text that came last: a line may come in pieces
         self.step: int | None = None  # of the training that the rank reports on
         self.changed_at = time.monotonic()
 
@@ -36,12 +38,14 @@ class Lane:
         if kind == "clear_output":
             self.messages.clear()
         elif kind == "stream":
-            self.last_line = _last_line(content["text"]) or self.last_line
             if last is not None and last["msg_type"] == kind and stream(last) == stream(message):
                 last["content"]["text"].append(content["text"])
             else:
+                self._tail = ""
                 gathered = {"name": content["name"], "text": [content["text"]]}
                 self.messages.append({"msg_type": kind, "content": gathered})
+            self._tail = (self._tail + content["text"])[-_TAIL:]
+            self.last_line = _last_line(self._tail) or self.last_line
         elif kind == "update_display_data":
             for shown in self.messages:
                 is_text = shown["msg_type"] == "stream"
@@ -86,6 +90,6 @@ def display_id(message: Message) -> str | None:
 
 
 def _last_line(text: str) -> str:
-    """The last line with anything in it, of the last few of a text."""
-    lines = [line for line in re.split(r"[\r\n]", text[-1000:]) if line.strip()]
+    """The last line with anything in it."""
+    lines = [line for line in re.split(r"[\r\n]", text) if line.strip()]
     return lines[-1] if lines else ""

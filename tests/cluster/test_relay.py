@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from tutorial_lib.cluster.lane import Lane
 from tutorial_lib.cluster.relay import Relay
 
 Message = dict[str, object]
@@ -52,6 +53,34 @@ def test_first_rank_is_live_and_named_unless_it_is_rank_0(
     assert capsys.readouterr().out == "[rank 3]\nlater\n"
     relay.finish()
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("pieces", [["x"], ["x\n", "y", "z"], ["x\n"], ["10 %\r20 %"]])
+def test_another_rank_begins_on_a_line_of_its_own(
+    pieces: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    relay_all([(1, stream("later\n")), *((0, stream(text)) for text in pieces)], [0, 1])
+    own = "".join(pieces)
+    assert capsys.readouterr().out == f"{own.removesuffix(chr(10))}\n[rank 1]\nlater\n"
+
+
+def test_last_line_is_whole_however_its_text_was_cut() -> None:
+    texts = "step 1\nstep 12 of 1\n", "10 %\r20 % of all", "wide " * 400, "one\n\n \n"
+    for text in texts:
+        [whole] = [line for line in text.replace("\r", "\n").split("\n") if line.strip()][-1:]
+        for size in (1, 2, 3, 7, len(text)):
+            lane = Lane()
+            for start in range(0, len(text), size):
+                lane.keep(stream(text[start : start + size]))
+            assert whole.endswith(lane.last_line)
+            assert len(lane.last_line) >= min(len(whole), 1000)
+
+
+def test_last_line_begins_anew_in_another_stream() -> None:
+    lane = Lane()
+    for message in (stream("step 1"), stream("warning", "stderr"), shown("a"), stream("b")):
+        lane.keep(message)
+    assert lane.last_line == "b"
 
 
 def test_streams_stay_apart(capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,6 +44,7 @@ class Relay:
         self.others = {rank: Lane() for rank in others}
         self._own = Lane()  # of the first rank
         self._is_named = self.first == 0
+        self._open_stream = ""  # the stream whose last line the first rank has not ended
         self._is_unfolded = is_unfolded
         self._has_lines = is_whole_cell and bool(others) and kernel_shell() is not None
         self._lines: LiveLine | None = None
@@ -73,6 +74,8 @@ class Relay:
             self._has_lines, self._lines = False, None  # the reader's code clears, and we don't
         if self._has_lines:
             self._own.keep(message)
+        is_open = not message["content"].get("text", "\n").endswith("\n")
+        self._open_stream = stream(message) if is_open else ""
         show(message)
 
     def _take_report(self, rank: int, report: dict[str, Any]) -> None:
@@ -150,7 +153,10 @@ class Relay:
             show({"msg_type": "display_data", "content": {"data": data}})
             return
         if not is_named:
-            name = "stderr" if stream(message) == "stderr" else "stdout"
+            name = stream(message)
+            if name == self._open_stream:
+                show({"msg_type": "stream", "content": {"name": name, "text": "\n"}})
+            self._open_stream = ""
             show(heading(rank, name))
         show(message)
 

@@ -28,8 +28,7 @@ class HangWatch:
     limit_s: float
     timeout_s: float
     line: LiveLine = field(default_factory=LiveLine)
-    _began: float = field(default_factory=time.monotonic)
-    _looked: float = 0.0
+    _looked: float = field(default_factory=time.monotonic)
     _seen: dict[int, tuple[object, float]] = field(default_factory=dict)
     _last: str = ""
 
@@ -42,7 +41,7 @@ class HangWatch:
         now = time.monotonic()
         period_s = min(max(self.limit_s / LOOKS_PER_LIMIT, SHORTEST_S), LONGEST_S)
         limit_s = min(self.limit_s, self.timeout_s)
-        if now - self._began < limit_s or now - self._looked < period_s:
+        if now - self._looked < period_s:
             return
         where = read(self.control.ask("where"), self.control.engines)
         self._looked = time.monotonic()

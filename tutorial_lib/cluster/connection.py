@@ -184,8 +184,7 @@ def join(
             if left_s <= 0 or any(answer["status"] != "ok" for answer in answers.values()):
                 break
             calls.append(RankCall(ControlChannel(client, silent), ignore, why_dead))
-            calls[-1].send(function, *arguments)
-            calls[-1].wait(min(again_s, left_s))
+            calls[-1].wait(min(again_s, left_s), work=(function, *arguments))
             for call in calls:  # the first may be the one that is answered
                 call.collect()
                 answers = {**call.answers, **answers}

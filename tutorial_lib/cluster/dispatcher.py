@@ -136,8 +136,7 @@ class Dispatcher:
         self._get_in_step()
         call = self._call(chosen)
         try:
-            call.send(function, *arguments)
-            return call.wait(timeout_s)
+            return call.wait(timeout_s, work=(function, *arguments))
         finally:
             self._backlog.add(call)
 
@@ -149,9 +148,7 @@ class Dispatcher:
     def _wait(self, call: RankCall, *work: Any, watch: HangWatch | None = None) -> None:
         """Wait for a call, which is sent first if there is work for it, and raise its error."""
         try:
-            if work:
-                call.send(*work)
-            call.wait(watch=watch)
+            call.wait(watch=watch, work=work)
         except KeyboardInterrupt as interrupt:
             self._may_be_out_of_step = True
             # The reader need not see the way of the interrupt through this library.

@@ -19,7 +19,7 @@ OUTPUT_WAIT_S = 2.0  # for what a rank printed to arrive after its answer
 INTERRUPT_WAIT_S = 2.0  # for interrupted ranks to answer
 INTERRUPT_AGAIN_S = 0.5  # a rank that was just about to begin has not heard the first one
 ERROR_GRACE_S = 0.6  # for the other ranks to finish by themselves once one has failed
-WHERE_S = 0.3  # for ranks to say what they do before they are released
+WHERE_S = 0.6  # for ranks to say what they do before they are released
 LOST_S = 1.0  # for the client to make an answer of an engine that it has lost
 
 OUTPUT_TYPES = frozenset(
@@ -106,7 +106,10 @@ class RankCall:
         return [rank for rank in self._message_ids if rank not in self.answers]
 
     def wait(
-        self, timeout_s: float | None = None, watch: HangWatch | None = None
+        self,
+        timeout_s: float | None = None,
+        watch: HangWatch | None = None,
+        work: tuple[Any, ...] = (),
     ) -> dict[int, dict[str, Any]]:
         """Wait for all answers, passing output on as it comes.
 
@@ -117,6 +120,7 @@ class RankCall:
             timeout_s: How long to wait, in seconds; None for as long as the ranks live, since
                 nobody knows how long a cell takes.
             watch: Explains a wait that takes long.
+            work: To be sent first, if it has not been: what ``send`` takes.
 
         Returns:
             The answers by rank; a rank has none that did not answer in time, or not even when
@@ -125,9 +129,11 @@ class RankCall:
         Raises:
             KeyboardInterrupt: The reader interrupted; the ranks have been interrupted too.
         """
-        started = time.monotonic()
-        failed_at = None
+        failed_at = released_at = None
         try:
+            if work:
+                self.send(*work)
+            started = time.monotonic()
             while self.pending:
                 self._take(POLL_S)
                 self.on_turn()
@@ -143,7 +149,8 @@ class RankCall:
                 elif now - failed_at > ERROR_GRACE_S:
                     if self.is_interruptible:
                         self.release(f"rank {self._first_failed()} failed")
-                    if now - failed_at > ERROR_GRACE_S + INTERRUPT_WAIT_S:
+                    released_at = released_at or now
+                    if now - released_at > INTERRUPT_WAIT_S:
                         break
             self._take_rest(OUTPUT_WAIT_S)
         except KeyboardInterrupt:
@@ -226,6 +233,7 @@ class RankCall:
 
     def _take_rest(self, seconds: float) -> None:
         """Take in the output of ranks that have answered, until they say that it has ended."""
+        self._take(0)
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and any(
             answer["status"] != "dead" and rank not in self._silent

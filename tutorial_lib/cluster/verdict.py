@@ -72,7 +72,7 @@ def _fate(call: RankCall, rank: int, answer: Mapping[str, Any] | None, root: int
         return str(place).replace("waits in", "waited in", 1)
     if answer["is_interrupt"]:
         return f"was interrupted{_at_line(answer)}"
-    if place is not None:  # torch's C++ does not tell what it waits for
+    if place is not None and place.site:  # torch's C++ does not tell what it waits for
         return f"was released at {place.site}"
     if root is not None and answer["message"] == call.answers[root]["message"]:
         return f"failed alike{_at_line(answer)}"

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tutorial_lib.cluster import runtime, service, supervised, supervisor
+from tutorial_lib.cluster.process import descendants
 from tutorial_lib.cluster.runtime import ClusterRecord
 from tutorial_lib.cluster.supervisor import Supervisor
 
@@ -94,3 +95,29 @@ def test_controller_is_ready_once_its_file_is_whole(
     file.write_text('{"key": "abc"}')
     thread.join(30)
     assert found == [""]
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (9, "rank 1 has died (SIGKILL: killed from outside; out of memory?)"),
+        (-9, "mpiexec has ended with signal SIGKILL"),
+    ],
+)
+def test_a_rank_is_blamed_for_the_end_of_mpiexec_unless_that_was_killed(
+    watcher: Supervisor, monkeypatch: pytest.MonkeyPatch, code: int, said: str
+) -> None:
+    for rank, ended_at in ((0, 11.0), (1, 10.0)):  # mpiexec kills the others after it
+        watcher.folder.note_end(rank, pid=rank + 1, code=-9, time=ended_at)
+    monkeypatch.setattr(supervisor.stop_limits, "NOTIFICATION_S", 0)
+    monkeypatch.setattr(watcher, "_reap", lambda: None)
+    watcher.ended = {2: code}
+    assert watcher._watch(controller=1, engines=2) == said
+
+
+def test_last_process_counts_though_one_look_misses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: Any = iter([[], ["orphan"], [], []])
+    here = SimpleNamespace(children=lambda recursive: next(looks))
+    monkeypatch.setattr("psutil.Process", lambda: here)
+    assert descendants() == ["orphan"]
+    assert descendants() == []

@@ -28,8 +28,8 @@ from types import FrameType
 
 import psutil
 
-from tutorial_lib.cluster import job_note, lifeline, stop_limits
-from tutorial_lib.cluster.process import adopt_orphans, send_signal
+from tutorial_lib.cluster import job_note, lifeline, obituary, stop_limits
+from tutorial_lib.cluster.process import adopt_orphans, descendants, send_signal
 from tutorial_lib.cluster.remote import away
 from tutorial_lib.cluster.remote.start_data import FILE_VARIABLE
 from tutorial_lib.cluster.remote.switchboard import SUSPECT_S, Switchboard
@@ -151,13 +151,22 @@ class Supervisor:
                 status = f"{what} has ended with {_status(code)}"
                 self._tell("ranks ended", code=code, status=status, log=log, why=why)
                 time.sleep(stop_limits.NOTIFICATION_S)
-                return why or status
+                # An mpiexec that was killed has not ended because of a rank.
+                return why or (self._first_death() if code >= 0 else "") or status
             if (rank := self._rank_that_left()) is not None:
                 status = f"rank {rank}'s process has ended"
                 why = self._job_end(engines)
                 self._tell("ranks ended", code=0, status=status, log="", why=why)
                 time.sleep(stop_limits.NOTIFICATION_S)
-                return why or status
+                return why or self._first_death() or status
+
+    def _first_death(self) -> str:
+        """Which rank died first, and why; "" when no warden has noted that."""
+        if not (notes := self.folder.endings()):
+            return ""
+        rank, why = obituary.first_death(lambda: notes, min(notes))
+        host = self.folder.reports().get(rank, {}).get("host")
+        return f"rank {rank}{f' on {host}' if host else ''} has died ({why})"
 
     def _job_end(self, launcher: int) -> str:
         """Why a batch job has ended, if not because its ranks have; else ""."""
@@ -263,7 +272,7 @@ class Supervisor:
 
 def _descendants() -> list[psutil.Process]:
     found = []
-    for process in psutil.Process().children(recursive=True):
+    for process in descendants():
         with contextlib.suppress(psutil.NoSuchProcess):
             if process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from tutorial_lib.cluster.process import adopt_orphans, die_with_parent, send_signal
+from tutorial_lib.cluster.process import adopt_orphans, descendants, die_with_parent, send_signal
 from tutorial_lib.cluster.runtime import ClusterFolder
 
 if TYPE_CHECKING:
@@ -143,10 +143,7 @@ def _wait(rank: int, engine: int, read_end: int) -> None:
 
 def _family() -> list[psutil.Process]:
     """What descends from this process, and lives."""
-    import psutil
-
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    family: list[psutil.Process] = psutil.Process().children(recursive=True)
-    return family
+    return descendants()

@@ -9,7 +9,14 @@ import pytest
 from tutorial_lib.exercises import check
 from tutorial_lib.exercises import verdict as verdict_module
 from tutorial_lib.exercises.cases import call, expect
-from tutorial_lib.exercises.verdict import Verdict, exercise, names, time_limit, verdict
+from tutorial_lib.exercises.verdict import (
+    TookTooLong,
+    Verdict,
+    exercise,
+    names,
+    time_limit,
+    verdict,
+)
 
 
 @pytest.fixture
@@ -115,6 +122,18 @@ def test_timer_is_put_away():
     with time_limit(0.05):
         pass
     time.sleep(0.1)
+
+
+def test_code_that_swallows_the_first_alarm_is_stopped(monkeypatch):
+    def stubborn():
+        try:
+            time.sleep(60)
+        except TookTooLong:
+            time.sleep(60)
+
+    monkeypatch.setattr(verdict_module, "AGAIN_S", 0.05)
+    with pytest.raises(TookTooLong), time_limit(0.05):
+        stubborn()
 
 
 def test_beside_the_main_thread_there_is_no_limit_but_a_verdict(doubling):

@@ -73,8 +73,9 @@ def both_mpis(supervised: Supervised) -> str:
 
 def _reports(supervised: Supervised) -> dict[int, dict[str, Any]]:
     """How far the ranks have come; from the supervisor once it has removed the folder."""
-    told = supervised.told("ending").get("reports", {})
-    return {int(rank): note for rank, note in told.items()} or supervised.folder.reports()
+    kept = supervised.folder.reports()
+    told = supervised.told("ending").get("reports", {})  # asked last: the folder may just have gone
+    return {int(rank): note for rank, note in told.items()} or kept
 
 
 def _is_running(report: dict[str, Any]) -> bool:

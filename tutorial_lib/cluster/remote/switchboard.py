@@ -218,10 +218,10 @@ class Switchboard:
                 self._guests.remove(guest)
             guest.wire.close()
             return
-        guest.has_left = True
         with self._writing(guest):
             if (note := self._folder.reports().get(guest.rank)) is not None:
                 self._folder.write_report({**note, "has_ended": True})
+        guest.has_left = True
 
     def _drop_strangers(self) -> None:
         for guest in list(self._guests):

@@ -149,7 +149,7 @@ def where(profile: str | None = None) -> list[tuple[str, Whereabouts]]:
                 numbered = {
                     number: Engine(number, number, uuid) for number, uuid in engines.items()
                 }
-                answers = ControlChannel(client, numbered).ask("where")
+                answers = ControlChannel(client, numbered).ask("where", None, ANSWER_TIMEOUT_S)
         except (OSError, ValueError, ClusterError):
             continue  # it has just ended, or starts
         by_rank = {answer["rank"]: answer for answer in answers.values()}

@@ -137,7 +137,7 @@ def test_standard_error_and_unfinished_lines_are_kept_apart(
     assert out == "[rank 1]\na"
     assert err == "b\n"
     ranks.run("print('10 %\\r20 %\\r30 %', end='')")
-    assert capsys.readouterr().out == "10 %\r20 %\r30 %[rank 1]\n30 %\n"
+    assert capsys.readouterr().out == "10 %\r20 %\r30 %\n[rank 1]\n30 %\n"
 
 
 def test_error_on_one_rank_names_it_and_its_line(ranks: Ranks) -> None:

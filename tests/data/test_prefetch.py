@@ -172,6 +172,33 @@ def test_interrupts_lose_nothing() -> None:
     ahead.close()
 
 
+def test_making_goes_on_from_the_state_after_two_interrupts_of_one_item() -> None:
+    position, interrupts, is_asked = 0, 2, threading.Semaphore(0)
+
+    def make() -> tuple[int, int]:
+        nonlocal position, interrupts
+        while interrupts:
+            interrupts -= 1
+            is_asked.acquire()
+            time.sleep(0.05)  # it waits for this item by now
+            os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.2)
+        position += 1
+        return position, position
+
+    def restore(state: int) -> None:
+        nonlocal position
+        position = state
+
+    prefetcher = Prefetcher[int, int](2, 0)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            is_asked.release()
+            prefetcher.next(make, restore)
+    assert [prefetcher.next(make, restore) for _ in range(3)] == [1, 2, 3]
+    prefetcher.rewind(restore)
+
+
 @pytest.mark.parametrize("end", ["close", "collect"])
 def test_thread_ends(end: str) -> None:
     ahead = PrefetchedSource(SOURCES["minibatches"]())

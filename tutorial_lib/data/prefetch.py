@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
@@ -35,6 +36,7 @@ class Prefetcher(Generic[Item, State]):
         self.state = state
         self._worker: ThreadPoolExecutor | None = None
         self._ahead: deque[Future[tuple[Item, State]]] = deque()
+        self._making = threading.Lock()
         self._is_astray = False  # the maker may not stand at ``state`` plus what is ahead
 
     def next(
@@ -70,11 +72,12 @@ class Prefetcher(Generic[Item, State]):
             restore: as for ``next``.
         """
         self._is_astray = True
+        self._ahead = deque()
+        with self._making:  # to join the thread is not enough: an interrupt ends that for good
+            restore(self.state)
         if self._worker is not None:
-            self._worker.shutdown(wait=True, cancel_futures=True)
+            self._worker.shutdown()
             self._worker = None
-        self._ahead.clear()
-        restore(self.state)
         self._is_astray = False
 
     def _fill(self, make: Callable[[], tuple[Item, State]]) -> None:
@@ -82,7 +85,15 @@ class Prefetcher(Generic[Item, State]):
             # One thread, so that items are made in order; on one core, so as not to be in the way.
             self._worker = ThreadPoolExecutor(1, "prefetch", torch.set_num_threads, (1,))
         while len(self._ahead) < self.count:
-            self._ahead.append(self._worker.submit(make))
+            self._ahead.append(self._worker.submit(self._make, make, self._ahead))
+
+    def _make(
+        self, make: Callable[[], tuple[Item, State]], ahead: deque[Future[tuple[Item, State]]]
+    ) -> tuple[Item, State]:
+        with self._making:
+            if ahead is not self._ahead:
+                raise CancelledError  # it was forgotten before it was begun
+            return make()
 
 
 class Source(Protocol):

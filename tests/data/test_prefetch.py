@@ -190,12 +190,15 @@ def test_making_goes_on_from_the_state_after_two_interrupts_of_one_item() -> Non
         nonlocal position
         position = state
 
+    def ask() -> int:
+        is_asked.release()
+        return prefetcher.next(make, restore)
+
     prefetcher = Prefetcher[int, int](2, 0)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            is_asked.release()
-            prefetcher.next(make, restore)
-    assert [prefetcher.next(make, restore) for _ in range(3)] == [1, 2, 3]
+            ask()
+    assert [ask() for _ in range(3)] == [1, 2, 3]
     prefetcher.rewind(restore)
 
 

@@ -39,7 +39,7 @@ class Run:
         self.folder = folder
         files = ["--losses", folder / "losses.json", "--save", folder / "generator.pt"]
         self.done = mpiexec(
-            ranks, *SCRIPT, *files, "--plot", folder / "grid.png", *arguments, timeout_s=110
+            ranks, *SCRIPT, *files, "--plot", folder / "grid.png", *arguments, timeout_s=200
         )
         self.losses = json.loads((folder / "losses.json").read_text())
 
@@ -61,7 +61,7 @@ def exact(mpiexec, tmp_path_factory):
 
 
 @pytest.mark.mpi
-@pytest.mark.timeout(360)
+@pytest.mark.timeout(640)  # for the three runs that the first test waits for
 @pytest.mark.parametrize("n", [1, 2, 4])
 class TestFastMode:
     def test_every_rank_ends_with_cntks_line(self, fast, n):
@@ -104,7 +104,7 @@ class TestFastMode:
 
 
 @pytest.mark.mpi
-@pytest.mark.timeout(360)
+@pytest.mark.timeout(640)
 @pytest.mark.parametrize("n", [2, 4])
 class TestEquality:
     def test_ranks_do_not_change_the_first_updates(self, fast, n):
@@ -118,12 +118,14 @@ class TestEquality:
 
 
 @pytest.mark.mpi
+@pytest.mark.timeout(360)
 @pytest.mark.parametrize("n", [2, 3, 4])
 def test_float64_shows_that_the_ranks_compute_the_same(exact, n):
     assert len(exact[1].losses["losses"]) == 30
     assert max(differences(exact[1].losses, exact[n].losses)) <= 1e-9
 
 
+@pytest.mark.timeout(360)
 def test_torchrun_trains_the_same(exact, tmp_path):
     torchrun = Path(sys.executable).parent / "torchrun"
     losses = tmp_path / "losses.json"

@@ -60,8 +60,9 @@ def test_mnist_on_two_ranks(mpiexec):
 
 
 @pytest.mark.mpi
+@pytest.mark.timeout(280)
 def test_cifar10_says_that_it_is_the_sample(mpiexec):
-    done = mpiexec(2, *script("cifar10_cnn"), "--bf16")
+    done = mpiexec(2, *script("cifar10_cnn"), "--bf16", timeout_s=250)
     lines = done.stdout.splitlines()
     assert lines[0].startswith("2 ranks x 128 samples = 256 in a step, 8 steps in an epoch")
     assert re.fullmatch(r"test on CIFAR-10 sample: accuracy = 0\.\d{4}", lines[-1])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tutorial_lib.cluster import CellError, Cluster, ClusterError, DeadRankError
 from tutorial_lib.cluster import ranks as ranks_module
 from tutorial_lib.cluster.dispatcher import Options
 from tutorial_lib.cluster.replay import Cell
+from tutorial_lib.cluster.whereabouts import Whereabouts
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
 
@@ -49,14 +51,26 @@ def fragile(request: pytest.FixtureRequest, private_runtime: None) -> Iterator[F
 
 
 @contextmanager
-def interrupt_after(seconds: float) -> Iterator[None]:
-    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+def interrupt_when(holds: Callable[[], object]) -> Iterator[None]:
+    is_over = threading.Event()
+
+    def interrupt() -> None:
+        while not is_over.wait(0.05):
+            if holds():
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
     try:
         yield
     finally:
-        timer.cancel()
-        timer.join()
+        is_over.set()
+        thread.join()
+
+
+def waits_for_a_sleeper(where: Whereabouts) -> bool:
+    return where[0].wait is not None and where[1].call == "time.sleep"
 
 
 def assert_training_goes_on(ranks: Ranks) -> None:
@@ -85,19 +99,28 @@ def test_first_error_releases_all(
 def test_interrupts_in_a_row_lose_nothing(fragile: Faults) -> None:
     ranks, _ = fragile
     for _ in range(2):
-        with interrupt_after(1.0), pytest.raises(KeyboardInterrupt):
+        both_are_at_it = interrupt_when(lambda: waits_for_a_sleeper(ranks.where()))
+        with both_are_at_it, pytest.raises(KeyboardInterrupt):
             ranks.run("if rank == 0:\n    dist.barrier()\nelse:\n    time.sleep(60)")
     assert_training_goes_on(ranks)
 
 
-def test_where_answers_while_ranks_compute_and_wait(fragile: Faults) -> None:
+def test_where_answers_while_ranks_compute_and_wait(
+    fragile: Faults, tmp_path: Path, wait_until: Callable[..., bool]
+) -> None:
     ranks, _ = fragile
-    seen = []
-    timer = threading.Timer(0.7, lambda: seen.append(ranks.where()))
-    timer.start()
-    ranks.run("if rank == 1:\n    time.sleep(1.5)\nx = torch.ones(1000)\ndist.all_reduce(x)")
-    timer.join()
-    (where,) = seen
+    seen: list[Whereabouts] = []
+
+    def look_and_let_go() -> None:
+        wait_until(lambda: seen.append(ranks.where()) or waits_for_a_sleeper(seen[-1]), 20)
+        (tmp_path / "go on").touch()
+
+    thread = threading.Thread(target=look_and_let_go)
+    thread.start()
+    nap = f"while not os.path.exists({str(tmp_path / 'go on')!r}): time.sleep(0.05)"
+    ranks.run(f"if rank == 1:\n    {nap}\nx = torch.ones(1000)\ndist.all_reduce(x)")
+    thread.join()
+    where = seen[-1]
     assert (where[1].site, where[1].call) == ("line 2 of the cell", "time.sleep")
     wait = where[0].wait
     assert wait is not None
@@ -112,9 +135,10 @@ def test_hang_is_explained_while_it_lasts(
     fragile: Faults, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ranks, _ = fragile
-    ranks.run("\nif rank == 1:\n    time.sleep(3)\ndist.barrier()")
+    ranks.run("\nif rank == 1:\n    time.sleep(5)\ndist.barrier()")
     said = capsys.readouterr().err
-    assert "Waiting for 1 s: rank 1 is at line 3 of the cell (time.sleep); rank 0 waits in" in said
+    sleeper = r"rank 1 is at line 3 of the cell \(time\.sleep\)"
+    assert re.search(rf"Waiting for \d+ s: {sleeper}; rank 0 waits in", said)
     assert "(dist.barrier) at line 4 of the cell." in said
 
 
@@ -122,9 +146,9 @@ def test_rank_that_takes_no_part_is_named(
     fragile: Faults, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ranks, _ = fragile
-    with interrupt_after(2.5), pytest.raises(KeyboardInterrupt):
+    it_is_said = interrupt_when(lambda: "rank 1 has nothing to do" in capsys.readouterr().err)
+    with it_is_said, pytest.raises(KeyboardInterrupt):
         ranks.run("dist.barrier()", ranks=[0])
-    assert "rank 1 has nothing to do" in capsys.readouterr().err
     assert_training_goes_on(ranks)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -83,19 +84,22 @@ def test_service_that_is_too_small_is_not_joined(
         assert ranks.run("1", ranks=[2]) == {2: 1}
 
 
-def test_busy_service_is_not_joined_and_not_disturbed(service: None) -> None:
+def test_busy_service_is_not_joined_and_not_disturbed(service: None, tmp_path: Path) -> None:
     (candidate,) = running_clusters("mpi")
     with open_client(candidate.client_file, 5) as client:
-        work = client[:].apply_async(work_for_long)
+        work = client[:].apply_async(work_until_there_is, str(tmp_path / "refused"))
         with pytest.raises(ClusterError, match=r"engine \d is busy"):
             attach(candidate, 2)
+        (tmp_path / "refused").touch()
         assert work.get(timeout=20) == ["done", "done"]
 
 
-def work_for_long() -> str:
+def work_until_there_is(file: str) -> str:
+    import os
     import time
 
-    time.sleep(5)
+    while not os.path.exists(file):
+        time.sleep(0.05)
     return "done"
 
 
@@ -134,14 +138,12 @@ def no_ipcluster_left(tmp_path: Path, wait_until: Callable[..., bool]) -> Iterat
     yield
 
     def left() -> list[list[str]]:
-        lines = [process.cmdline() for process in psutil.process_iter() if started_here(process)]
+        lines = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("IPYTHONDIR") == str(tmp_path / "ipython"):
+                    lines.append(process.cmdline())
         return [line for line in lines if line]
-
-    def started_here(process: psutil.Process) -> bool:
-        try:
-            return process.environ().get("IPYTHONDIR") == str(tmp_path / "ipython")
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            return False
 
     assert wait_until(lambda: not left(), 15), left()
 

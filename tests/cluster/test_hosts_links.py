@@ -57,13 +57,13 @@ def test_silent_rank_is_lost_and_named(switchboard: Switchboard, wait_until: Wai
         thread = threading.Thread(target=beat)
         thread.start()
         try:
-            assert wait_until(lambda: switchboard.silent(1.0), 10)
-            said = switchboard.silent(1.0)
+            assert wait_until(lambda: switchboard.silent(3.0), 10)
+            said = switchboard.silent(3.0)
             assert said.startswith("rank 1 on node1 can't be reached since ")
             assert switchboard.rank_that_left() is None
             other.close()
             assert wait_until(lambda: switchboard.rank_that_left() == 1, 10)
-            assert switchboard.silent(1.0) == ""
+            assert switchboard.silent(3.0) == ""
             assert folder.reports()[1]["has_ended"]
         finally:
             stop.set()

@@ -86,8 +86,10 @@ class Progress:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._is_stopping:
-            self._wake.clear()
+        while True:
+            self._wake.clear()  # before the look at what it may have announced
+            if self._is_stopping:
+                return
             has_moved = self._poll()
             now = time.perf_counter()
             if has_moved:

@@ -10,35 +10,41 @@ import contextlib
 import os
 import socket
 import stat
+import threading
 from collections.abc import Iterator
 
 _sockets: dict[int, int] = {}  # inode -> descriptor, of gloo's connections
+_shutting = threading.Lock()
 
 
 @contextlib.contextmanager
 def noted() -> Iterator[None]:
     """Remember the sockets that are opened meanwhile as gloo's, in place of those of before."""
-    _sockets.clear()
+    forget()
     before = _open_sockets()
     yield
-    _sockets.update({i: fd for i, fd in _open_sockets().items() if i not in before})
+    opened = {i: fd for i, fd in _open_sockets().items() if i not in before}
+    with _shutting:
+        _sockets.update(opened)
 
 
 def forget() -> None:
     """Forget gloo's sockets: it has closed them, and their numbers may soon be another's."""
-    _sockets.clear()
+    with _shutting:  # let one that has begun end first
+        _sockets.clear()
 
 
 def shut_down() -> None:
     """End every wait for the session's gloo group, on this rank and on those it talks to."""
-    for inode, descriptor in list(_sockets.items()):
-        with contextlib.suppress(OSError):
-            if os.fstat(descriptor).st_ino != inode:
-                continue
-            with socket.socket(fileno=os.dup(descriptor)) as connection:
-                # A listening one must live: gloo ends the process when its own breaks.
-                if not connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                    connection.shutdown(socket.SHUT_RDWR)
+    with _shutting:
+        for inode, descriptor in _sockets.items():
+            with contextlib.suppress(OSError):
+                if os.fstat(descriptor).st_ino != inode:
+                    continue
+                with socket.socket(fileno=os.dup(descriptor)) as connection:
+                    # A listening one must live: gloo ends the process when its own breaks.
+                    if not connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _open_sockets() -> dict[int, int]:

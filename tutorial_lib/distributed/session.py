@@ -200,6 +200,7 @@ def renew() -> None:
     assert _session.backend is not None
     if dist.is_initialized():
         dist.destroy_process_group()
+        gloo_sockets.forget()
     topology, timeout = _session.topology, timedelta(seconds=_session.timeout_s)
     store = rendezvous.store_under_mpi(topology, _session.backend, timeout)
     _open_group(topology, _session.backend, _session.device, timeout, store)

@@ -38,9 +38,8 @@ def _create(options: Any, backend_options: object) -> Group:
     """Make the group that torch asks for; torch calls this on its members only. Collective."""
     ranks = list(options.global_ranks_in_group)
     timeout_s = options.timeout.total_seconds()
-    _groups[:] = groups()
     if ranks:
-        world = _groups[0]
+        world = groups()[0]
         if options.timeout == default_pg_timeout:  # the caller of new_group named none
             timeout_s = world.timeout_s
         group = Group(options.group_rank, ranks, options.group_id, timeout_s, world)
@@ -51,9 +50,9 @@ def _create(options: Any, backend_options: object) -> Group:
                 f"torch calls this rank {options.group_rank} of {options.group_size}, MPI calls "
                 f"it {comm.rank} of {comm.size}: give init_process_group MPI's numbers"
             )
-        _groups.clear()
         group = Group(comm.rank, range(comm.size), options.group_id, timeout_s)
-    _groups.append(group)  # from here on it can be cancelled
+    with _cancelling:  # from here on it can be cancelled; what came before, ``open`` sees
+        _groups[:] = [*groups(), group]
     try:
         group.open()
     except BaseException:

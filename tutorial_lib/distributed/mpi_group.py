@@ -85,9 +85,14 @@ class Group(Reductions, Exchange, Messages, Identity):
         An old one is not freed: MPI would give its number to a later one, and a message that
         nobody received here could be received there.
 
+        Raises:
+            CollectiveError: The default group is out of order, or this one was stopped meanwhile.
+
         **Distributed:** collective over the members.
         """
         with self._turning:
+            if self.world is not None:
+                self.world.check()  # whoever cancels stops it first
             self._fault = None
             works = list(self._pending)
         self._leave(works, CollectiveCancelledError, "the group has a new communicator since")
@@ -154,7 +159,6 @@ class Group(Reductions, Exchange, Messages, Identity):
         is_message = operation in ("send", "recv")
         timeout_s = self.timeout_s if opts is None else _timeout_s(opts, self.timeout_s)
         with self._posting:
-            self.check()
             if len(self._pending) > 16:
                 self._tidy()
             work = Work(
@@ -162,6 +166,9 @@ class Group(Reductions, Exchange, Messages, Identity):
                 None if is_message else self.sequence, peer, result,
             )  # fmt: skip
             self._pending[work] = None  # from here on its memory lives until MPI is done
+            if self._fault is not None:  # not before: ``stop`` must find the work or be seen here
+                self._pending.pop(work, None)
+                self.check()
             if not is_message:
                 if self.is_checked:
                     work.fingerprint = Fingerprint(work, opts)
@@ -175,7 +182,7 @@ class Group(Reductions, Exchange, Messages, Identity):
                     self._unagreed.append(work)  # not before: another thread may test it now
             except Exception as error:
                 text = f"MPI could not begin {work.describe()}: {error}"
-                self._pending.pop(work)
+                self._pending.pop(work, None)
                 if work.has_begun:
                     _abandoned.append(work)
                     self.stop(CollectiveError, text)

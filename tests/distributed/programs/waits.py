@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import torch
@@ -16,14 +17,16 @@ from checks import run_checks
 from mpi4py import MPI
 from torch.nn.parallel import DistributedDataParallel
 
-from tutorial_lib.distributed import mpi_backend
+from tutorial_lib.distributed import mpi_backend, mpi_group
 from tutorial_lib.distributed.mpi_errors import (
     CollectiveCancelledError,
     CollectiveError,
     CollectiveTimeoutError,
 )
 from tutorial_lib.distributed.mpi_future import PolledFuture
+from tutorial_lib.distributed.mpi_group import Group
 from tutorial_lib.distributed.mpi_store import Store
+from tutorial_lib.distributed.mpi_work import Work
 
 warnings.filterwarnings("error")
 
@@ -289,6 +292,34 @@ def making_a_group_can_be_cancelled() -> None:
     all_reduce_works()
 
 
+def a_cancel_reaches_what_is_about_to_begin() -> None:
+    """It comes just before a group is opened, or before a collective is among those pending."""
+    open_, make = Group.open, Work
+
+    def cancelled_open(group: Group) -> None:
+        mpi_backend.cancel("enough")
+        open_(group)
+
+    def cancelled_work(*arguments: Any) -> Work:
+        mpi_backend.cancel("enough")
+        return make(*arguments)
+
+    for place, cancelled, begin in (
+        ((Group, "open"), cancelled_open, dist.new_group),
+        ((mpi_group, "Work"), cancelled_work, dist.barrier),
+    ):
+        if RANK == 0:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(*place, cancelled)
+                with pytest.raises(CollectiveCancelledError, match="enough"):
+                    begin()
+            with pytest.raises(CollectiveCancelledError, match="enough"):
+                dist.new_group()  # in which only the default group can know of it
+        WORLD.Barrier()
+        mpi_backend.renew()
+        all_reduce_works()
+
+
 def renew_can_be_tried_again() -> None:
     default = dist.group.WORLD
     before_s = default.timeout_s
@@ -395,6 +426,7 @@ if __name__ == "__main__":
             threads_use_groups_of_their_own,
             a_new_group_waits_for_its_members_with_a_limit,
             making_a_group_can_be_cancelled,
+            a_cancel_reaches_what_is_about_to_begin,
             renew_can_be_tried_again,
             a_monitored_barrier_names_the_missing,
             an_observer_sees_what_begins,

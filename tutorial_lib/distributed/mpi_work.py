@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +104,7 @@ class Work(dist.Work):
     def test(self) -> bool:
         """Poll once, and finish the operation when it is complete; whether it has ended."""
         if not self.is_done:
-            self._poll(settles=True)
+            self._poll(settles_held=True)
         return self.is_done
 
     def advance(self) -> bool:
@@ -112,14 +113,14 @@ class Work(dist.Work):
         A future taken within a backward is completed at the backward's end, in order: what is
         chained to it may begin another collective, and that must be the same on all ranks.
         """
-        return self.is_done or self._poll(settles=not self._is_held)
+        return self.is_done or self._poll(settles_held=False)
 
-    def _poll(self, settles: bool) -> bool:
+    def _poll(self, settles_held: bool) -> bool:
         with self._lock:  # a request may be tested by one thread at a time
             try:
                 if self.is_done or not self._is_complete():
                     return self.is_done
-                if settles:
+                if settles_held or not self._is_held:
                     for part in self._parts:
                         if part.finish is not None:
                             part.finish()
@@ -221,8 +222,10 @@ class Work(dist.Work):
             self.group.stop(CollectiveTimeoutError, text)
         raise CollectiveTimeoutError(text)
 
-    def _end_backward(self) -> None:
+    def _end_backward(self, future: PolledFuture) -> None:
         self.wait()
+        if not future.done():  # the work had ended before the future was taken
+            future.settle()
         if self.interrupt is not None:
             raise self.interrupt
 
@@ -284,25 +287,22 @@ class Work(dist.Work):
             CollectiveError: The operation has already failed.
         """
         future = PolledFuture(self)
+        # Within a node of the graph there is still time; past the last (a static graph's first
+        # reductions, or what is chained to a future) C++ waits right after this.
+        is_held = is_in_backward() and torch._C._current_autograd_node() is not None
         with self._lock:
             # Once the lock is free, a thread may complete the work, and then this future too.
             was_done = self.is_done
             if not was_done:
                 if self._future is not None:
                     return self._future
-                self._future = future
-        if was_done:
+                self._future, self._is_held = future, is_held
+        if is_held:
+            _engine.queue_callback(partial(self._end_backward, future))
+        elif was_done:
             self.wait()  # raises if it failed: DDP's C++ cannot read a failed Python future
             future.settle()
-        elif is_in_backward():
-            # Within a node of the graph there is still time; past the last (a static graph's
-            # first reductions, or what is chained to a future) C++ waits right after this.
-            if torch._C._current_autograd_node() is not None:
-                self._is_held = True
-                _engine.queue_callback(self._end_backward)
-            else:
-                self.wait()
-        elif not mpi_progress.attend(self):
+        elif is_in_backward() or not mpi_progress.attend(self):
             self.wait()
         return future
 

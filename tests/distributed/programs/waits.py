@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -217,6 +217,40 @@ def a_future_tells_of_a_failure() -> None:
     all_reduce_works()
 
 
+@contextmanager
+def once(
+    work: Work, lock: Any, before: Callable[[], Any] = list, after: Callable[[], Any] = list
+) -> Iterator[None]:
+    """A work's lock, but another thread comes just before it is taken or after it is free."""
+    work._lock = lock
+    before()
+    with lock:
+        yield
+    after()
+
+
+def a_future_taken_in_a_backward_is_completed_at_its_end() -> None:
+    """Not when a thread polls the work meanwhile: what is chained to it may be a collective."""
+    futures = []
+
+    def reduce(gradient: torch.Tensor) -> None:
+        early, late, done = (dist.all_reduce(torch.ones(4), async_op=True) for _ in range(3))
+        for work in (early, late, done):
+            MPI.Request.Waitall(work._posted)
+        early._lock = once(early, early._lock, before=lambda: futures.append(early.get_future()))
+        early.advance()
+        late._lock = once(late, late._lock, after=late.advance)
+        futures.append(late.get_future())
+        done.advance()
+        futures.append(done.get_future())
+        assert [future.done() for future in futures] == [False] * 3
+
+    weight = torch.ones(2, requires_grad=True)
+    weight.register_hook(reduce)
+    weight.sum().backward()
+    assert [future.value()[0][0] for future in futures] == [SIZE] * 3
+
+
 def data_moves_while_a_rank_computes() -> None:
     """A rank that waits gets its data though the others have gone on to something else."""
     tensor = torch.ones(1 << 20)
@@ -421,6 +455,7 @@ if __name__ == "__main__":
             a_cancel_gets_into_a_backward,
             futures_can_be_waited_for_and_chained,
             a_future_tells_of_a_failure,
+            a_future_taken_in_a_backward_is_completed_at_its_end,
             data_moves_while_a_rank_computes,
             works_that_nobody_waits_for_are_finished,
             threads_use_groups_of_their_own,

@@ -24,8 +24,8 @@ class PolledFuture(torch.futures.Future[Any]):
 
     def settle(self) -> None:
         """Take the work's result, or its failure."""
-        if self.work.failure is not None:
-            self.set_exception(self.work.failure)
+        if (failure := self.work.exception()) is not None:
+            self.set_exception(failure)
             return
         try:
             self.set_result(self.work.result())

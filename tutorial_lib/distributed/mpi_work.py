@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from copy import copy
 from datetime import timedelta
 from functools import partial
 from time import perf_counter
@@ -153,7 +154,7 @@ class Work(dist.Work):
 
     def _settle(self, failure: Exception | None) -> None:
         """Tell everybody. The lock is held."""
-        self.failure = failure
+        self.failure = copy(failure)  # without its frames, which hold their callers' values
         self.is_done = True
         if failure is None:
             self._parts = ()
@@ -184,7 +185,7 @@ class Work(dist.Work):
         elif trace.listeners:
             self._tell(perf_counter())  # it came meanwhile, but others may have waited for us
         if self.failure is not None:
-            raise self.failure.with_traceback(None)
+            raise copy(self.failure)  # or it would collect the frames of all who read it
         return True
 
     def _wait(self, timeout_s: float) -> None:
@@ -258,7 +259,7 @@ class Work(dist.Work):
 
     def exception(self) -> Exception | None:
         """What it ended with, if not well."""
-        return self.failure
+        return copy(self.failure)
 
     def result(self) -> list[torch.Tensor]:
         """The tensors."""

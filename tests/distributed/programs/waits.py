@@ -1,10 +1,12 @@
 """Waits over MPI: time-outs, cancels, interrupts, futures, overlap, and starting over."""
 
+import gc
 import os
 import signal
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -251,6 +253,26 @@ def a_future_taken_in_a_backward_is_completed_at_its_end() -> None:
     assert [future.value()[0][0] for future in futures] == [SIZE] * 3
 
 
+def a_failed_wait_keeps_nothing_of_its_caller() -> None:
+    """Though the work itself lives on, as MPI may still write to its tensors."""
+
+    def wait() -> weakref.ref[torch.nn.Module]:
+        model = torch.nn.Linear(2, 2)
+        work = dist.barrier(async_op=True)
+        future = work.get_future()
+        mpi_backend.cancel("enough")
+        for read in (work.wait, future.wait):
+            with pytest.raises(CollectiveCancelledError, match="enough"):
+                read()
+        return weakref.ref(model)
+
+    model = wait() if RANK == 0 else None
+    WORLD.Barrier()
+    mpi_backend.renew()
+    gc.collect()
+    assert model is None or model() is None
+
+
 def data_moves_while_a_rank_computes() -> None:
     """A rank that waits gets its data though the others have gone on to something else."""
     tensor = torch.ones(1 << 20)
@@ -456,6 +478,7 @@ if __name__ == "__main__":
             futures_can_be_waited_for_and_chained,
             a_future_tells_of_a_failure,
             a_future_taken_in_a_backward_is_completed_at_its_end,
+            a_failed_wait_keeps_nothing_of_its_caller,
             data_moves_while_a_rank_computes,
             works_that_nobody_waits_for_are_finished,
             threads_use_groups_of_their_own,

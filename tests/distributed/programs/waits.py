@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import tempfile
 import threading
 import time
 import warnings
@@ -10,6 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,6 +54,13 @@ def nothing_is_pending_soon() -> None:
     while mpi_backend.pending() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert mpi_backend.pending() == []
+
+
+def appears(path: Path) -> None:
+    deadline = time.monotonic() + 20
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path.name}: no data moved"
+        time.sleep(0.01)
 
 
 @contextmanager
@@ -277,25 +286,26 @@ def a_failed_wait_keeps_nothing_of_its_caller() -> None:
 
 
 def data_moves_while_a_rank_computes() -> None:
-    """A rank that waits gets its data though the others have gone on to something else."""
+    """A rank that waits gets its data though the others do something else until it has it."""
     tensor = torch.ones(1 << 20)
-    WORLD.Barrier()
-    work = dist.all_reduce(tensor, async_op=True)
-    if RANK == 0:
-        with takes(0, 0.8):
+    with tempfile.TemporaryDirectory() as own:
+        folder = Path(WORLD.bcast(own))
+        work = dist.all_reduce(tensor, async_op=True)
+        if RANK == 0:
             work.wait()
-    else:
-        time.sleep(1.5)
-        assert work.is_completed()
-    WORLD.Barrier()
-    peer = RANK ^ 1
-    if RANK == 0:
-        with takes(0, 0.8):
-            dist.recv(tensor, peer)
-    elif RANK == 1:
-        sending = dist.isend(tensor, peer)
-        time.sleep(1.5)
-        sending.wait()
+            (folder / "reduced").touch()
+        else:
+            appears(folder / "reduced")
+        nothing_is_pending_soon()
+        WORLD.Barrier()
+        if RANK == 0:
+            dist.recv(tensor, 1)
+            (folder / "received").touch()
+        elif RANK == 1:
+            sending = dist.isend(tensor, 0)
+            appears(folder / "received")
+            sending.wait()
+        WORLD.Barrier()
 
 
 def works_that_nobody_waits_for_are_finished() -> None:

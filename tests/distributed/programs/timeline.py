@@ -12,12 +12,13 @@ with session.script() as me:
     me.barrier()
     with StepTrace() as step:
         if me.rank == 1:
-            time.sleep(0.5)
+            time.sleep(3)
         dist.all_reduce(torch.ones(1000))
     timeline = step.gather()
     assert not trace.listeners
     assert [span.kind for span in timeline.lanes[0]][:2] == [COMPUTE, WAIT]
-    assert all(COMMUNICATE in {span.kind for span in lane} for lane in timeline.lanes.values())
+    # Rank 0's may be shorter than the difference that is left between the clocks.
+    assert COMMUNICATE in {span.kind for span in timeline.lanes[1]}
     waits = {
         rank: sum(span.stop_s - span.start_s for span in lane if span.kind == WAIT)
         for rank, lane in timeline.lanes.items()

@@ -33,7 +33,7 @@ def results(mpiexec, repository, tmp_path_factory):
     folder = tmp_path_factory.mktemp("scenarios")
     program = repository / "tests/training/programs/fit_scenarios.py"
     for n in (1, 2, 4):
-        mpiexec(n, program, folder / f"{n}.json", timeout_s=110)
+        mpiexec(n, program, folder / f"{n}.json", timeout_s=150)
     return {n: json.loads((folder / f"{n}.json").read_text()) for n in (1, 2, 4)}
 
 
@@ -46,7 +46,7 @@ def figures(found) -> list[float]:
 
 
 @pytest.mark.mpi
-@pytest.mark.timeout(360)
+@pytest.mark.timeout(480)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_ranks_change_nothing(results, name):
     assert set(results[1]) == set(SCENARIOS)
@@ -57,7 +57,7 @@ def test_ranks_change_nothing(results, name):
 
 
 @pytest.mark.mpi
-@pytest.mark.timeout(360)
+@pytest.mark.timeout(480)
 class TestScenarios:
     def test_accumulated_pieces_make_the_whole_minibatch(self, results):
         whole, pieces = results[1]["uneven"], results[1]["accumulation"]
@@ -92,7 +92,7 @@ class TestScenarios:
 
 
 @pytest.mark.mpi
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_a_killed_training_goes_on_as_if_nothing_had_been(mpiexec, repository, tmp_path):
     program = repository / "tests/training/programs/fit_resume.py"
 

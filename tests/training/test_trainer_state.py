@@ -22,11 +22,12 @@ def make(outputs=3):
 
 
 def run(mpiexec, n, path, kind):
-    lines = mpiexec(n, PROGRAM, path, kind).stdout.splitlines()
+    lines = mpiexec(n, PROGRAM, path, kind, timeout_s=200).stdout.splitlines()
     return {row["of"]: row for row in map(json.loads, lines)}
 
 
 @pytest.mark.mpi
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", ["plain", "one_bit", "block"])
 def test_a_resumed_training_is_the_uninterrupted_one(mpiexec, tmp_path, kind):
     rows = run(mpiexec, 2, tmp_path / "checkpoint", kind)
@@ -36,6 +37,7 @@ def test_a_resumed_training_is_the_uninterrupted_one(mpiexec, tmp_path, kind):
 
 
 @pytest.mark.mpi
+@pytest.mark.timeout(480)
 @pytest.mark.parametrize("kind", ["plain", "one_bit", "block"])
 def test_another_number_of_ranks_can_go_on(mpiexec, tmp_path, kind):
     path = tmp_path / "checkpoint"

@@ -116,7 +116,7 @@ import psutil
 
 folder = Path(sys.argv[1])
 (folder / os.environ["RANK"]).write_text(str(os.getpid()))
-while len(list(folder.iterdir())) < 2:
+while len([path for path in folder.iterdir() if path.read_text()]) < 2:
     time.sleep(0.01)
 if os.environ["RANK"] == "0":
     os.kill(psutil.Process(os.getppid()).ppid(), signal.SIGINT)

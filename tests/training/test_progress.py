@@ -1,6 +1,7 @@
 """What the recorded lines in tests/fidelity leave open."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -145,7 +146,7 @@ def test_a_heartbeat_comes_at_most_every_ten_seconds(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter((0.0, 5.0, 10.0, 10.5, 20.0, 21.0))
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     printer = ProgressPrinter(gen_heartbeat=True)
     beats = []
     for _ in range(6):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable
@@ -89,7 +90,7 @@ def terminals(page: Page) -> Callable[[str], None]:
 
     def listen(socket: WebSocket) -> None:
         if "/terminals/" in socket.url:
-            socket.on("framereceived", lambda frame: printed.append(str(frame)))
+            socket.on("framereceived", lambda frame: printed.append(str(json.loads(frame)[1])))
 
     def wait_for(text: str) -> None:
         deadline = time.monotonic() + STEP_TIMEOUT_S

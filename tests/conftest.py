@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -114,15 +115,11 @@ def run_program(
 
 def kill_tree(pid: int) -> None:
     """Kill a process and all it started."""
-    try:
+    with suppress(psutil.NoSuchProcess):
         parent = psutil.Process(pid)
-    except psutil.NoSuchProcess:
-        return
-    for process in [*parent.children(recursive=True), parent]:
-        try:
-            process.kill()
-        except psutil.NoSuchProcess:
-            continue
+        for process in [*parent.children(recursive=True), parent]:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 @pytest.fixture(autouse=True)
@@ -131,11 +128,12 @@ def no_leaks() -> Iterator[None]:
     environment = dict(os.environ)
     children = set(psutil.Process().children(recursive=True))
     yield
-    left = {p for p in psutil.Process().children(recursive=True) if p.is_running()} - children
-    alive = [p for p in left if p.status() != psutil.STATUS_ZOMBIE]
-    names = [f"{p.pid} {' '.join(p.cmdline())[:200]}" for p in alive]
-    for process in alive:
-        kill_tree(process.pid)
+    names = []
+    for process in set(psutil.Process().children(recursive=True)) - children:
+        with suppress(psutil.NoSuchProcess):  # it may end meanwhile
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                names.append(f"{process.pid} {' '.join(process.cmdline())[:200]}")
+                kill_tree(process.pid)
     changed = {
         name
         for name in environment.keys() | os.environ.keys()

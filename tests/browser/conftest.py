@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -79,9 +80,11 @@ def lab(chromium: str, tmp_path: Path) -> Iterator[Lab]:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
         _, alive = psutil.wait_procs(started, timeout=60)
-        names = [" ".join(left.cmdline()) for left in alive]
+        names = []
         for left in alive:
-            left.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                names.append(" ".join(left.cmdline()))
+                left.kill()
     assert names == []
 
 

@@ -158,7 +158,8 @@ def running() -> Iterator[Site]:
         for daemon in reversed(daemons):
             _end(daemon)
         for process in _left(folder):
-            process.kill()
+            with contextlib.suppress(psutil.Error):
+                process.kill()
         shutil.rmtree(folder, ignore_errors=True)
 
 

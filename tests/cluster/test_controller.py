@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 import zmq
+from processes import command_line
 
 from tutorial_lib.cluster import Cluster, StartError, connection
 from tutorial_lib.cluster.controller import keep_port
@@ -87,7 +88,7 @@ def test_controller_has_no_child(cluster_processes: Find) -> None:
         (controller,) = (
             process
             for process in cluster_processes()
-            if "tutorial_lib.cluster.controller" in process.cmdline()
+            if "tutorial_lib.cluster.controller" in command_line(process)
         )
         assert not controller.children()
 

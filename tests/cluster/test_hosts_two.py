@@ -13,7 +13,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from two_hosts import NamespaceHost, TwoHosts, two_hosts, why_impossible
+from two_hosts import NamespaceHost, TwoHosts, line, two_hosts, why_impossible
 
 from tutorial_lib.cluster.remote.start_data import FILE_VARIABLE
 
@@ -49,7 +49,7 @@ def hosts(both: TwoHosts, wait_until: WaitUntil) -> Iterator[TwoHosts]:
     is_clean = wait_until(lambda: not both.leftovers(), 15)
     left = both.leftovers()
     for host in both.both:
-        host.end_leftovers()
+        host.kill()
     assert is_clean, left
 
 
@@ -135,12 +135,12 @@ def test_chapter_on_two_hosts_trains_as_on_one(
 
 
 def assert_no_key_on_a_command_line(hosts: TwoHosts) -> None:
-    launchers = [p for p in hosts.first.processes() if "mpiexec" in " ".join(p.cmdline()[:1])]
+    launchers = [p for p in hosts.first.processes() if "mpiexec" in line(p).split(" ")[0]]
     file = hosts.first.path(launchers[0].environ()[FILE_VARIABLE])
     start = json.loads(file.read_text())
     secrets = [start["token"], start["connection"]["curve_serverkey"]]
     for process in [*hosts.first.processes(), *hosts.second.processes()]:
-        assert not any(secret in " ".join(process.cmdline()) for secret in secrets), process
+        assert not any(secret in line(process) for secret in secrets), process
 
 
 @pytest.mark.parametrize("mpi", MPIS)
@@ -232,9 +232,7 @@ def test_output_errors_interrupts_and_deaths_are_as_on_one_host(
         while not said or (said[-1] and said[-1] != f'{MARK}"now"\n'):
             said.append(process.stdout.readline())
     finally:
-        for found in hosts.first.processes():  # the notebook is killed, as by the system
-            if "killed" in found.cmdline():
-                found.kill()
+        hosts.first.kill(" killed")  # the notebook, as the system would
         process.kill()
         process.communicate()
     text = "".join(said)

@@ -12,6 +12,7 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
+from processes import command_line
 
 from tutorial_lib.cluster import Cluster, DeadRankError, Ranks, runtime
 
@@ -43,7 +44,7 @@ WaitUntil = Callable[..., bool]
 
 def of_kind(processes: list[psutil.Process], kind: str) -> psutil.Process:
     """The oldest process that runs a module of the cluster, or a program."""
-    matching = [p for p in processes if any(part.endswith(kind) for part in p.cmdline()[:4])]
+    matching = [p for p in processes if any(part.endswith(kind) for part in command_line(p)[:4])]
     return min(matching, key=lambda process: process.create_time())
 
 
@@ -106,7 +107,7 @@ def test_killed_papermill_takes_kernel_and_cluster_with_it(
     papermill.kill()
     papermill.wait()
     assert wait_until(lambda: not cluster_processes(), GONE_WITHIN_S), cluster_processes()
-    assert not [kernel for kernel in kernels if kernel.is_running()]
+    assert wait_until(lambda: not any(kernel.is_running() for kernel in kernels), GONE_WITHIN_S)
 
 
 def test_interrupted_papermill_saves_the_interrupt_and_goes_no_further(

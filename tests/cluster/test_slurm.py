@@ -15,6 +15,7 @@ import nbformat
 import psutil
 import pytest
 import slurm_site
+from processes import command_line
 from slurm_site import cluster, later
 
 from tutorial_lib.cluster import (
@@ -159,9 +160,9 @@ def test_whoever_is_killed_the_job_ends(queue, wait_until, kinds):
     with cluster() as ranks:
         ((_, record),) = running("slurm")
         supervisor = psutil.Process(record.supervisor)
-        (job,) = [p for p in supervisor.children() if "slurm.job" in " ".join(p.cmdline())]
+        (job,) = [p for p in supervisor.children() if "slurm.job" in " ".join(command_line(p))]
         for process in (supervisor, job):
-            if any(kind in " ".join(process.cmdline()) for kind in kinds):
+            if any(kind in " ".join(command_line(process)) for kind in kinds):
                 process.kill()
         assert wait_until(lambda: not queue.queue(), 30), queue.queue()
         with pytest.raises(DeadRankError):

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from processes import command_line
 
 PORT = 2222
 STARTED_S = 20.0
@@ -123,7 +124,7 @@ class NamespaceHost:
         try:
             said, _ = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
-            self.end_leftovers()
+            self.kill()
             said, _ = process.communicate()
             pytest.fail(f"{shlex.join(command)} still ran after {timeout_s} s\n{said}")
         assert process.returncode == 0, f"{shlex.join(command)}: {process.returncode}\n{said}"
@@ -148,18 +149,19 @@ class NamespaceHost:
 
     def leftovers(self) -> list[str]:
         """What runs in it, and what lies in its folders for temporary files."""
-        running = [f"{self.name}: {process.pid} {line(process)}" for process in self.processes()]
+        running = [f"{self.name}: {p.pid} {line(p)[:200]}" for p in self.processes()]
         bases = [self.path(self.own / "tmp"), self.path(self.own / "home/.cache")]
         # Path.glob fails where a folder vanishes under it; os.walk passes it over.
         found = [Path(folder) for base in bases for folder, *_ in os.walk(base)]
         left = [path.name for path in found if path.parent.name == "gan-tutorial"]
         return running + [f"{self.name}: {name}" for name in left]
 
-    def end_leftovers(self) -> None:
-        """Kill all that runs in it."""
+    def kill(self, ending: str = "") -> None:
+        """Kill all that runs in it and has a command line with such an ending."""
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
-                process.kill()
+                if line(process).endswith(ending):
+                    process.kill()
 
 
 KINDS = ("net", "uts", "ipc", "mount", "pid")
@@ -209,10 +211,8 @@ class TwoHosts:
 
 
 def line(process: psutil.Process) -> str:
-    """A process's command line, cut short; "" when it has ended."""
-    with contextlib.suppress(psutil.Error):
-        return " ".join(process.cmdline())[:200]
-    return ""
+    """A process's command line; "" when it has ended."""
+    return " ".join(command_line(process))
 
 
 def why_impossible() -> str:

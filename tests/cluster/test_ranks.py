@@ -119,13 +119,19 @@ def test_output_is_in_rank_order_and_each_byte_comes_once(
     assert capsys.readouterr().out.splitlines() == lines
 
 
-def test_output_of_rank_0_is_live(ranks: Ranks, capsys: pytest.CaptureFixture[str]) -> None:
-    seen = []
-    timer = threading.Timer(1.5, lambda: seen.append(capsys.readouterr().out))
-    timer.start()
-    ranks.run("import time\nprint('early')\ntime.sleep(2.5)\nprint('late')")
-    timer.join()
-    assert seen == ["early\n"]
+def test_output_of_rank_0_is_live(ranks: Ranks, capsys, tmp_path, wait_until) -> None:
+    seen, file = [], tmp_path / "seen"
+
+    def see_and_let_go() -> None:
+        wait_until(lambda: seen.append(capsys.readouterr().out) or "\n" in "".join(seen), 20)
+        file.touch()
+
+    thread = threading.Thread(target=see_and_let_go)
+    thread.start()
+    wait = f"import os, time\nwhile not os.path.exists({str(file)!r}): time.sleep(0.05)"
+    ranks.run(f"print('early')\n{wait}\nprint('late')")
+    thread.join()
+    assert "".join(seen) == "early\n"
     assert capsys.readouterr().out == "late\n[rank 1]\nearly\nlate\n"
 
 

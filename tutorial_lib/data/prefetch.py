@@ -36,6 +36,7 @@ class Prefetcher(Generic[Item, State]):
         self.state = state
         self._worker: ThreadPoolExecutor | None = None
         self._ahead: deque[Future[tuple[Item, State]]] = deque()
+        self._generation = 0  # of what is ahead
         self._making = threading.Lock()
         self._is_astray = False  # the maker may not stand at ``state`` plus what is ahead
 
@@ -72,7 +73,8 @@ class Prefetcher(Generic[Item, State]):
             restore: as for ``next``.
         """
         self._is_astray = True
-        self._ahead = deque()
+        self._generation += 1
+        self._ahead.clear()
         with self._making:  # to join the thread is not enough: an interrupt ends that for good
             restore(self.state)
         if self._worker is not None:
@@ -85,13 +87,11 @@ class Prefetcher(Generic[Item, State]):
             # One thread, so that items are made in order; on one core, so as not to be in the way.
             self._worker = ThreadPoolExecutor(1, "prefetch", torch.set_num_threads, (1,))
         while len(self._ahead) < self.count:
-            self._ahead.append(self._worker.submit(self._make, make, self._ahead))
+            self._ahead.append(self._worker.submit(self._make, make, self._generation))
 
-    def _make(
-        self, make: Callable[[], tuple[Item, State]], ahead: deque[Future[tuple[Item, State]]]
-    ) -> tuple[Item, State]:
+    def _make(self, make: Callable[[], tuple[Item, State]], generation: int) -> tuple[Item, State]:
         with self._making:
-            if ahead is not self._ahead:
+            if generation != self._generation:
                 raise CancelledError  # it was forgotten before it was begun
             return make()
 

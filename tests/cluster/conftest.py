@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,13 +19,14 @@ from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 from jupyter_core.utils import ensure_event_loop
 
-from tutorial_lib.cluster import Cluster, Ranks, launch
+from tutorial_lib.cluster import Cluster, Ranks, launch, where
 from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, RUNTIME_VARIABLE
 
 Leftovers = Callable[[], list[str]]
 WaitUntil = Callable[..., bool]
 Output = dict[str, Any]
 CELL_TIMEOUT_S = 60
+INTERRUPT_AFTER_S = 0.3  # for ranks to get from a cell's first line to what it is about
 
 
 class Notebook:
@@ -70,6 +73,23 @@ class Notebook:
 
         self.client.execute_interactive(source, output_hook=keep, timeout=CELL_TIMEOUT_S)
         return outputs
+
+    def run_and_interrupt(self, source: str) -> tuple[list[Output], float]:
+        """Run a cell, interrupt it when all ranks are at it, and say how long it then takes."""
+        interrupted: list[float] = []
+
+        def interrupt() -> None:
+            wait(are_all_at_work, CELL_TIMEOUT_S)
+            time.sleep(INTERRUPT_AFTER_S)
+            interrupted.append(time.monotonic())
+            os.kill(self.pid, signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        outputs = self.run(source)
+        ended = time.monotonic()
+        thread.join()
+        return outputs, ended - interrupted[0]
 
     def close(self) -> None:
         self.client.stop_channels()
@@ -129,16 +149,22 @@ def cluster_processes(runtime_base: Path) -> Callable[[], list[psutil.Process]]:
 @pytest.fixture(scope="session")
 def wait_until() -> WaitUntil:
     """Waits for a condition to hold, and says whether it did."""
-
-    def wait(condition: Callable[[], object], timeout_s: float) -> bool:
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            if condition():
-                return True
-            time.sleep(0.05)
-        return bool(condition())
-
     return wait
+
+
+def wait(condition: Callable[[], object], timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return bool(condition())
+
+
+def are_all_at_work() -> bool:
+    """Whether the ranks of all clusters are at a line of a cell."""
+    places = [place for _, ranks in where() for place in ranks.values()]
+    return bool(places) and all(place.site for place in places)
 
 
 @pytest.fixture(scope="module")

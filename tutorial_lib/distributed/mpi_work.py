@@ -6,7 +6,6 @@ import threading
 from collections.abc import Sequence
 from copy import copy
 from datetime import timedelta
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -160,6 +159,10 @@ class Work(dist.Work):
             self._parts = ()
         self.group.forget(self)
         mpi_progress.dismiss(self)
+        self._settle_future()
+
+    def _settle_future(self) -> None:
+        """Complete the future, if there is one that waits for it. The lock is held."""
         future, self._future = self._future, None
         if future is not None:
             future.settle()
@@ -184,6 +187,9 @@ class Work(dist.Work):
             self._wait(max(timeout.total_seconds(), 0))
         elif trace.listeners:
             self._tell(perf_counter())  # it came meanwhile, but others may have waited for us
+        if self._future is not None:  # of a backward, and taken after the end
+            with self._lock:
+                self._settle_future()
         if self.failure is not None:
             raise copy(self.failure)  # or it would collect the frames of all who read it
         return True
@@ -223,10 +229,8 @@ class Work(dist.Work):
             self.group.stop(CollectiveTimeoutError, text)
         raise CollectiveTimeoutError(text)
 
-    def _end_backward(self, future: PolledFuture) -> None:
+    def _end_backward(self) -> None:
         self.wait()
-        if not future.done():  # the work had ended before the future was taken
-            future.settle()
         if self.interrupt is not None:
             raise self.interrupt
 
@@ -285,7 +289,7 @@ class Work(dist.Work):
         thread completes it.
 
         Raises:
-            CollectiveError: The operation has already failed.
+            CollectiveError: The operation has already failed; within a backward its end says so.
         """
         future = PolledFuture(self)
         # Within a node of the graph there is still time; past the last (a static graph's first
@@ -293,13 +297,13 @@ class Work(dist.Work):
         is_held = is_in_backward() and torch._C._current_autograd_node() is not None
         with self._lock:
             # Once the lock is free, a thread may complete the work, and then this future too.
+            if self._future is not None:
+                return self._future
             was_done = self.is_done
-            if not was_done:
-                if self._future is not None:
-                    return self._future
+            if is_held or not was_done:
                 self._future, self._is_held = future, is_held
         if is_held:
-            _engine.queue_callback(partial(self._end_backward, future))
+            _engine.queue_callback(self._end_backward)
         elif was_done:
             self.wait()  # raises if it failed: DDP's C++ cannot read a failed Python future
             future.settle()

@@ -81,20 +81,25 @@ def struck(
     act: Callable[[], None], limit_s: float, when: Callable[[], bool] = is_waiting
 ) -> Iterator[None]:
     """Another thread acts once this one waits, which then ends within ``limit_s``."""
-    acted_s = 0.0
+    acted_s, is_over = 0.0, threading.Event()
 
     def strike() -> None:
         nonlocal acted_s
-        while not when():
-            time.sleep(0.01)
-        acted_s = time.perf_counter()
-        act()
+        while not is_over.wait(0.01):
+            if when():
+                acted_s = time.perf_counter()
+                act()
+                return
 
-    thread = threading.Thread(target=strike, daemon=True)
+    thread = threading.Thread(target=strike)
     thread.start()
-    yield
-    elapsed_s = time.perf_counter() - acted_s
-    thread.join()
+    try:
+        yield
+        elapsed_s = time.perf_counter() - acted_s
+    finally:
+        is_over.set()
+        thread.join()
+    assert acted_s, "nothing waited"
     assert elapsed_s <= limit_s, f"took {elapsed_s:.2f} s"
 
 
@@ -273,9 +278,10 @@ def a_future_taken_in_a_backward_is_completed_at_its_end() -> None:
     futures = []
 
     def reduce(gradient: torch.Tensor) -> None:
-        early, late, done = (dist.all_reduce(torch.ones(4), async_op=True) for _ in range(3))
-        for work in (early, late, done):
+        works = [dist.all_reduce(torch.ones(4), async_op=True) for _ in range(4)]
+        for work in works:
             MPI.Request.Waitall(work._posted)
+        early, late, done, waited = works
         early._lock = once(early, early._lock, before=lambda: futures.append(early.get_future()))
         early.advance()
         late._lock = once(late, late._lock, after=late.advance)
@@ -283,11 +289,14 @@ def a_future_taken_in_a_backward_is_completed_at_its_end() -> None:
         done.advance()
         futures.append(done.get_future())
         assert [future.done() for future in futures] == [False] * 3
+        waited.advance()
+        futures.append(waited.get_future())
+        assert futures[-1].wait()[0][0] == SIZE
 
     weight = torch.ones(2, requires_grad=True)
     weight.register_hook(reduce)
     weight.sum().backward()
-    assert [future.value()[0][0] for future in futures] == [SIZE] * 3
+    assert [future.value()[0][0] for future in futures] == [SIZE] * 4
 
 
 def a_failed_wait_keeps_nothing_of_its_caller() -> None:
@@ -378,9 +387,9 @@ def a_new_group_waits_for_its_members_with_a_limit() -> None:
 
 def making_a_group_can_be_cancelled() -> None:
     if RANK == 0:
-        cancel = partial(mpi_backend.cancel, "enough")
+        cancel, before = partial(mpi_backend.cancel, "enough"), list(mpi_backend._groups)
         with (
-            struck(cancel, 2, when=lambda: not mpi_backend._groups[-1].is_open),
+            struck(cancel, 2, when=lambda: mpi_backend._groups[-1] not in before),
             pytest.raises(CollectiveCancelledError, match="enough"),
         ):
             dist.new_group()

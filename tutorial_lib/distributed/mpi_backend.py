@@ -51,8 +51,8 @@ def _create(options: Any, backend_options: object) -> Group:
                 f"it {comm.rank} of {comm.size}: give init_process_group MPI's numbers"
             )
         group = Group(comm.rank, range(comm.size), options.group_id, timeout_s)
-    with _cancelling:  # from here on it can be cancelled; what came before, ``open`` sees
-        _groups[:] = [*groups(), group]
+    with _cancelling:  # an earlier cancel has stopped the default group, at which ``open`` looks
+        _groups[:] = [*groups(), group] if ranks else [group]
     try:
         group.open()
     except BaseException:

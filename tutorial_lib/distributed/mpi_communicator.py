@@ -57,9 +57,9 @@ def subset(
     """A fresh communicator of some ranks.
 
     ``Create_group`` cannot be interrupted, so the members first meet in a barrier of messages,
-    which can; past it they all are about to call it. One that is cancelled, interrupted or timed
-    out in the last round of the barrier, when others may be past it, leaves those in
-    ``Create_group``, where nothing reaches them.
+    which can; past it they all are about to call it. One that leaves the barrier after entering
+    it (cancelled, interrupted, timed out) may leave others past it, in ``Create_group``, where
+    nothing reaches them.
 
     Args:
         world: Communicator of all ranks, on which they meet.

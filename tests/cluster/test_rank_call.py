@@ -103,7 +103,7 @@ def test_hang_is_explained_after_the_limit_by_every_backend(
     clock = Clock()
     monkeypatch.setattr(hang_watch, "time", clock)
 
-    def ask(what: str) -> dict[int, dict[str, Any]]:
+    def ask(what: str, ranks: None, timeout_s: float) -> dict[int, dict[str, Any]]:
         age_s = clock.now if tells_its_age else 0.0
         wait = {**asdict(WAIT), "age_s": age_s}
         place = {"state": "busy", "site": "", "call": "", "stack": []}
@@ -112,7 +112,7 @@ def test_hang_is_explained_after_the_limit_by_every_backend(
     control: Any = SimpleNamespace(ask=ask, engines=[0, 1])
     said: list[str] = []
     line: Any = SimpleNamespace(show=said.append, end=said.append)
-    watch = HangWatch(control, limit_s=30, timeout_s=600, line=line, _looked=clock.monotonic())
+    watch = HangWatch(control, limit_s=30, timeout_s=600, line=line, _began=clock.monotonic())
     while not said:
         watch.look(lambda why: None)
     assert said == ["Waiting for 30 s: rank 1 is busy; rank 0 waits in barrier #1."]

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tutorial_lib.cluster.control_channel import ControlChannel
+from tutorial_lib.cluster.control_channel import ANSWER_S, ControlChannel
 from tutorial_lib.cluster.live_line import LiveLine
 from tutorial_lib.cluster.whereabouts import Whereabouts, read
 
 LOOKS_PER_LIMIT = 6
 LONGEST_S, SHORTEST_S = 5.0, 0.2  # between two looks
+GLANCE_S = 0.3  # for answers before the limit: an error that comes meanwhile must not wait long
 
 
 @dataclass
@@ -28,7 +29,8 @@ class HangWatch:
     limit_s: float
     timeout_s: float
     line: LiveLine = field(default_factory=LiveLine)
-    _looked: float = field(default_factory=time.monotonic)
+    _began: float = field(default_factory=time.monotonic)
+    _looked: float = 0.0
     _seen: dict[int, tuple[object, float]] = field(default_factory=dict)
     _last: str = ""
 
@@ -39,11 +41,12 @@ class HangWatch:
             on_timeout: Called with an explanation when a wait has lasted as long as it may.
         """
         now = time.monotonic()
-        period_s = min(max(self.limit_s / LOOKS_PER_LIMIT, SHORTEST_S), LONGEST_S)
         limit_s = min(self.limit_s, self.timeout_s)
-        if now - self._looked < period_s:
+        period_s = min(max(limit_s / LOOKS_PER_LIMIT, SHORTEST_S), LONGEST_S)
+        if now - max(self._began, self._looked) < period_s:
             return
-        where = read(self.control.ask("where"), self.control.engines)
+        patience_s = GLANCE_S if now - self._began < limit_s else ANSWER_S
+        where = read(self.control.ask("where", None, patience_s), self.control.engines)
         self._looked = time.monotonic()
         waits_s = self._ages(where, now)
         longest_s = max(waits_s.values(), default=0.0)
@@ -63,7 +66,7 @@ class HangWatch:
             self.line.show(self._last)
 
     def _ages(self, where: Whereabouts, now: float) -> dict[int, float]:
-        """How long each waiting rank has waited; a backend that can't tell is watched."""
+        """How long each waiting rank has waited, or has been seen to, if its backend can't tell."""
         ages = {}
         for rank, place in where.items():
             if (wait := place.wait) is None:

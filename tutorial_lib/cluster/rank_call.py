@@ -177,7 +177,7 @@ class RankCall:
         if self.left is None:
             self.left = read(self.control.ask("where", self.pending, WHERE_S), self.pending)
             self.control.cancel(self.pending, reason, is_timeout)
-            self._interrupted_at = now  # let them leave their waits first
+            self._interrupted_at = time.monotonic()  # let them leave their waits first
         elif now - self._interrupted_at > INTERRUPT_AGAIN_S:
             self.control.signal(self.pending, signal.SIGINT)
             self._interrupted_at = now

@@ -64,7 +64,7 @@ def fates(call: RankCall, root: int | None = None) -> list[str]:
 
 def _fate(call: RankCall, rank: int, answer: Mapping[str, Any] | None, root: int | None) -> str:
     if answer is None:
-        return "could not be interrupted"
+        return "could not be interrupted" if rank in call.pending else "had not begun"
     if answer["status"] == "dead":
         return "has died"
     place = _left(call, rank)

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from tutorial_lib.cluster import runtime, service, supervised, supervisor
-from tutorial_lib.cluster.process import descendants
+from tutorial_lib.cluster import runtime, service, supervised, supervisor, warden
 from tutorial_lib.cluster.runtime import ClusterRecord
 from tutorial_lib.cluster.supervisor import Supervisor
 
@@ -98,26 +97,34 @@ def test_controller_is_ready_once_its_file_is_whole(
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "rank_code", "said"),
     [
-        (9, "rank 1 has died (SIGKILL: killed from outside; out of memory?)"),
-        (-9, "mpiexec has ended with signal SIGKILL"),
+        (9, -9, "rank 1 has died (SIGKILL: killed from outside; out of memory?)"),
+        (3, 3, "rank 1 has died (exit status 3: it ended by itself)"),
+        (-9, -9, "mpiexec has ended with signal SIGKILL"),
+        (143, -15, "mpiexec has ended with exit status 143"),
+        (0, 0, "mpiexec has ended with exit status 0"),
     ],
 )
-def test_a_rank_is_blamed_for_the_end_of_mpiexec_unless_that_was_killed(
-    watcher: Supervisor, monkeypatch: pytest.MonkeyPatch, code: int, said: str
+def test_a_rank_is_blamed_for_the_end_of_mpiexec_unless_that_was_ended(
+    watcher: Supervisor, monkeypatch: pytest.MonkeyPatch, code: int, rank_code: int, said: str
 ) -> None:
     for rank, ended_at in ((0, 11.0), (1, 10.0)):  # mpiexec kills the others after it
-        watcher.folder.note_end(rank, pid=rank + 1, code=-9, time=ended_at)
+        watcher.folder.note_end(rank, pid=rank + 1, code=rank_code, time=ended_at)
     monkeypatch.setattr(supervisor.stop_limits, "NOTIFICATION_S", 0)
     monkeypatch.setattr(watcher, "_reap", lambda: None)
     watcher.ended = {2: code}
     assert watcher._watch(controller=1, engines=2) == said
 
 
-def test_last_process_counts_though_one_look_misses_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: Any = iter([[], ["orphan"], [], []])
-    here = SimpleNamespace(children=lambda recursive: next(looks))
-    monkeypatch.setattr("psutil.Process", lambda: here)
-    assert descendants() == ["orphan"]
-    assert descendants() == []
+def test_last_process_counts_though_one_look_misses_it(
+    watcher: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orphan: Any = SimpleNamespace(pid=2**30)
+    looks = iter([[], [orphan]])
+    monkeypatch.setattr(supervisor, "_descendants", lambda: next(looks, []))
+    watcher._end_all(None, None)
+    assert next(looks, "all taken") == "all taken"
+    looks = iter([[], [orphan]])
+    warden.end_orphans(lambda: next(looks, []))
+    assert next(looks, "all taken") == "all taken"

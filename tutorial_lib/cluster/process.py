@@ -8,10 +8,6 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import psutil
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -52,19 +48,6 @@ def die_with_parent(parent: int | None = None, number: int = signal.SIGTERM) -> 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
     if parent is not None and os.getppid() != parent:
         os.kill(os.getpid(), number)
-
-
-def descendants() -> list[psutil.Process]:
-    """The processes that descend from this one.
-
-    One that ends while they are listed hides its children from that look: there are none only
-    when two looks find none.
-    """
-    import psutil  # late: an engine has no use for it, and starts sooner without
-
-    here = psutil.Process()
-    found: list[psutil.Process] = here.children(recursive=True) or here.children(recursive=True)
-    return found
 
 
 def adopt_orphans() -> None:

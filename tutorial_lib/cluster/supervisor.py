@@ -29,13 +29,14 @@ from types import FrameType
 import psutil
 
 from tutorial_lib.cluster import job_note, lifeline, obituary, stop_limits
-from tutorial_lib.cluster.process import adopt_orphans, descendants, send_signal
+from tutorial_lib.cluster.process import adopt_orphans, send_signal
 from tutorial_lib.cluster.remote import away
 from tutorial_lib.cluster.remote.start_data import FILE_VARIABLE
 from tutorial_lib.cluster.remote.switchboard import SUSPECT_S, Switchboard
 from tutorial_lib.cluster.runtime import FOLDER_VARIABLE, ClusterFolder
 
 POLL_S = 0.1
+TOLD_TO_END = (0, -signal.SIGTERM)  # how a process ends that is told to
 LEFT_S = 0.7  # for mpiexec to end with a rank, and say why
 
 
@@ -151,8 +152,8 @@ class Supervisor:
                 status = f"{what} has ended with {_status(code)}"
                 self._tell("ranks ended", code=code, status=status, log=log, why=why)
                 time.sleep(stop_limits.NOTIFICATION_S)
-                # An mpiexec that was killed has not ended because of a rank.
-                return why or (self._first_death() if code >= 0 else "") or status
+                # If mpiexec was killed or told to end, so were the ranks, by it.
+                return why or (self._first_death(TOLD_TO_END) if code >= 0 else "") or status
             if (rank := self._rank_that_left()) is not None:
                 status = f"rank {rank}'s process has ended"
                 why = self._job_end(engines)
@@ -160,13 +161,15 @@ class Supervisor:
                 time.sleep(stop_limits.NOTIFICATION_S)
                 return why or self._first_death() or status
 
-    def _first_death(self) -> str:
-        """Which rank died first, and why; "" when no warden has noted that."""
-        if not (notes := self.folder.endings()):
+    def _first_death(self, orderly: tuple[int, ...] = ()) -> str:
+        """Which rank died first, and why, by the wardens' notes; "" if its end was orderly."""
+        notes = sorted(self.folder.endings().values(), key=lambda note: float(note["time"]))
+        if not notes or notes[0]["code"] in orderly:
             return ""
-        rank, why = obituary.first_death(lambda: notes, min(notes))
+        rank, code = notes[0]["rank"], notes[0]["code"]
         host = self.folder.reports().get(rank, {}).get("host")
-        return f"rank {rank}{f' on {host}' if host else ''} has died ({why})"
+        place = f" on {host}" if host else ""
+        return f"rank {rank}{place} has died ({obituary.in_words(code)})"
 
     def _job_end(self, launcher: int) -> str:
         """Why a batch job has ended, if not because its ranks have; else ""."""
@@ -235,7 +238,8 @@ class Supervisor:
             self._links.close()  # now guards end too
         guards_s = stop_limits.GUARDS_GRACE_S if self._links is not None else 0.0
         deadline = time.monotonic() + guards_s + stop_limits.KILL_GRACE_S
-        while (left := _descendants()) and time.monotonic() < deadline:
+        # A process that ends while they are listed hides its children from that look.
+        while (left := _descendants() or _descendants()) and time.monotonic() < deadline:
             if time.monotonic() > deadline - stop_limits.KILL_GRACE_S:
                 for process in left:
                     send_signal(process.pid, signal.SIGKILL)
@@ -272,7 +276,7 @@ class Supervisor:
 
 def _descendants() -> list[psutil.Process]:
     found = []
-    for process in descendants():
+    for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             if process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from tutorial_lib.cluster.process import adopt_orphans, descendants, die_with_parent, send_signal
+from tutorial_lib.cluster.process import adopt_orphans, die_with_parent, send_signal
 from tutorial_lib.cluster.runtime import ClusterFolder
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ def end_orphans(find: Callable[[], Iterable[psutil.Process]]) -> None:
     import psutil  # late: an engine has no use for it, and starts sooner without
 
     kill_at = time.monotonic() + ORPHANS_GRACE_S
-    while (orphans := list(find())) and time.monotonic() < kill_at + KILL_GRACE_S:
+    # A process that ends while they are listed hides its children from that look.
+    while (orphans := list(find()) or list(find())) and time.monotonic() < kill_at + KILL_GRACE_S:
         for orphan in orphans if time.monotonic() > kill_at else ():
             with contextlib.suppress(psutil.Error):
                 orphan.kill()
@@ -143,7 +144,10 @@ def _wait(rank: int, engine: int, read_end: int) -> None:
 
 def _family() -> list[psutil.Process]:
     """What descends from this process, and lives."""
+    import psutil
+
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    return descendants()
+    family: list[psutil.Process] = psutil.Process().children(recursive=True)
+    return family

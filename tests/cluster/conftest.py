@@ -77,18 +77,23 @@ class Notebook:
     def run_and_interrupt(self, source: str) -> tuple[list[Output], float]:
         """Run a cell, interrupt it when all ranks are at it, and say how long it then takes."""
         interrupted: list[float] = []
+        is_over = threading.Event()
 
         def interrupt() -> None:
-            wait(are_all_at_work, CELL_TIMEOUT_S)
-            time.sleep(INTERRUPT_AFTER_S)
-            interrupted.append(time.monotonic())
-            os.kill(self.pid, signal.SIGINT)
+            wait(lambda: is_over.is_set() or are_all_at_work(), CELL_TIMEOUT_S)
+            if not is_over.wait(INTERRUPT_AFTER_S):
+                interrupted.append(time.monotonic())
+                os.kill(self.pid, signal.SIGINT)
 
         thread = threading.Thread(target=interrupt)
         thread.start()
-        outputs = self.run(source)
-        ended = time.monotonic()
-        thread.join()
+        try:
+            outputs = self.run(source)
+            ended = time.monotonic()
+        finally:
+            is_over.set()
+            thread.join()
+        assert interrupted, f"the cell ended by itself: {outputs}"
         return outputs, ended - interrupted[0]
 
     def close(self) -> None:

@@ -57,9 +57,9 @@ def test_silent_rank_is_lost_and_named(switchboard: Switchboard, wait_until: Wai
         thread = threading.Thread(target=beat)
         thread.start()
         try:
-            assert wait_until(lambda: switchboard.silent(3.0), 10)
-            said = switchboard.silent(3.0)
-            assert said.startswith("rank 1 on node1 can't be reached since ")
+            said: list[str] = []
+            assert wait_until(lambda: said.append(switchboard.silent(3.0)) or said[-1], 10)
+            assert said[-1].startswith("rank 1 on node1 can't be reached since ")
             assert switchboard.rank_that_left() is None
             other.close()
             assert wait_until(lambda: switchboard.rank_that_left() == 1, 10)

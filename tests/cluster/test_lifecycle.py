@@ -106,8 +106,11 @@ def test_killed_papermill_takes_kernel_and_cluster_with_it(
     kernels = psutil.Process(papermill.pid).children()
     papermill.kill()
     papermill.wait()
-    assert wait_until(lambda: not cluster_processes(), GONE_WITHIN_S), cluster_processes()
-    assert wait_until(lambda: not any(kernel.is_running() for kernel in kernels), GONE_WITHIN_S)
+
+    def left() -> list[psutil.Process]:
+        return [*cluster_processes(), *(kernel for kernel in kernels if kernel.is_running())]
+
+    assert wait_until(lambda: not left(), GONE_WITHIN_S), left()
 
 
 def test_interrupted_papermill_saves_the_interrupt_and_goes_no_further(

@@ -124,7 +124,7 @@ def renew_groups() -> Answer:
     """
 
     def work() -> list[str]:
-        # One that some ranks end and others don't would leave them out of step.
+        # An interrupt that strikes some of the ranks only would leave them out of step.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         from tutorial_lib.distributed import recovery
 

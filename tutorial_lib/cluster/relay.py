@@ -74,8 +74,9 @@ class Relay:
             self._has_lines, self._lines = False, None  # the reader's code clears, and we don't
         if self._has_lines:
             self._own.keep(message)
-        is_open = not message["content"].get("text", "\n").endswith("\n")
-        self._open_stream = stream(message) if is_open else ""
+        if message["msg_type"] != "update_display_data":
+            is_open = not message["content"].get("text", "\n").endswith("\n")
+            self._open_stream = stream(message) if is_open else ""
         show(message)
 
     def _take_report(self, rank: int, report: dict[str, Any]) -> None:
@@ -146,7 +147,8 @@ class Relay:
             show({"msg_type": message["msg_type"], "content": content})
 
     def _show_other(self, rank: int, message: Message, is_named: bool) -> None:
-        content = message["content"]
+        content, is_open = message["content"], stream(message) == self._open_stream
+        self._open_stream = ""
         if message["msg_type"] == "stream" and content["text"].count("\n") > 1 and is_rich():
             name = f"rank {rank}" + (", stderr" if stream(message) == "stderr" else "")
             data = fold(name, content["text"], self._is_unfolded)
@@ -154,9 +156,8 @@ class Relay:
             return
         if not is_named:
             name = stream(message)
-            if name == self._open_stream:
+            if is_open:
                 show({"msg_type": "stream", "content": {"name": name, "text": "\n"}})
-            self._open_stream = ""
             show(heading(rank, name))
         show(message)
 

@@ -73,8 +73,8 @@ def both_mpis(supervised: Supervised) -> str:
 
 def _reports(supervised: Supervised) -> dict[int, dict[str, Any]]:
     """How far the ranks have come; from the supervisor once it has removed the folder."""
-    kept = supervised.folder.reports()
-    told = supervised.told("ending").get("reports", {})  # asked last: the folder may just have gone
+    kept = supervised.folder.reports()  # first: the supervisor tells before it removes the folder
+    told = supervised.told("ending").get("reports", {})
     return {int(rank): note for rank, note in told.items()} or kept
 
 
@@ -102,7 +102,8 @@ def explain(supervised: Supervised, reason: str, known: set[int] | None) -> str:
     folder, record = supervised.folder, supervised.record
     reports = _reports(supervised)
     missing = [rank for rank in range(record.n) if rank not in (known or ())]
-    logs = supervised.told("ending").get("logs") or folder.log_tails()
+    kept = folder.log_tails()
+    logs = supervised.told("ending").get("logs") or kept
     stages = {reports[rank]["stage"] for rank in missing if rank in reports}
     is_waited_for = not WAITS_FOR_CONTROLLER.isdisjoint(stages)
     is_suspect = known is None or is_waited_for or "controller" in reason

@@ -98,7 +98,7 @@ def learn(rule, kwargs, start, gradients, counts):
                 with np.errstate(divide="ignore"):
                     w = np.minimum(F(math.sqrt(smoothed)) * (F(1) / np.sqrt(ada)), F(10))
                 g = np.where(ada != 0, g * w, g)
-                if m > 0:
+                if F(m) > 0:
                     g = mom = F(m) * mom + ug * g
                 p = p - F(rate) * g
             shrink = F(rate * kwargs.get("l1_regularization_weight", 0) * times)
@@ -238,6 +238,24 @@ LEARNER_CASES = {
             "gradient_clipping_threshold_per_sample": 0.1,
         },
     ),
+    "adam, long steps": (
+        "adam",
+        {
+            "lr": 1.0,
+            "momentum": 0.9,
+            "variance_momentum": 0.999,
+            "minibatch_size": "IGNORE",
+            "unit_gain": False,
+        },
+    ),
+    "fsadagrad, momentum that float32 can't hold": (
+        "fsadagrad",
+        {"lr": {"per_sample": 0.01}, "momentum": {"per_sample": 0.05}},
+    ),
+    "fsadagrad, last value for ever": (
+        "fsadagrad",
+        {"lr": {"per_sample": [[2, 0.01], [0, 0.001]], "epoch_size": 50}, **ADAPTIVE},
+    ),
     "fsadagrad list, decays": (
         "fsadagrad",
         {
@@ -269,6 +287,7 @@ def learners_file(path, noise=0.0):
     stream = np.random.RandomState(0)
     start = stream.randn(6).astype(F)
     counts = stream.randint(1, 40, 20).tolist()
+    counts[2::3] = [1] * len(counts[2::3])
     gradients = [(stream.randn(6) * count).astype(F).tolist() for count in counts]
     cases = {}
     for name, (rule, kwargs) in LEARNER_CASES.items():

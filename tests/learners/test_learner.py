@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tutorial_lib.learners import fsadagrad as fsadagrad_module
 from tutorial_lib.learners.adam import adam
 from tutorial_lib.learners.fsadagrad import fsadagrad
 from tutorial_lib.learners.learner import Learner
@@ -428,3 +429,18 @@ def test_another_optimizers_state_is_refused() -> None:
     state = torch.optim.SGD(weights, 0.1).state_dict()
     with pytest.raises(ValueError, match="not a learner's state"):
         sgd(weights, LR).load_state_dict(state)
+
+
+def test_fused_kernels_of_many_elements_do_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = torch.linspace(-1, 1, 2 * fsadagrad_module.FEW_ELEMENTS)
+    ends = []
+    for few in (fsadagrad_module.FEW_ELEMENTS, start.numel()):
+        monkeypatch.setattr(fsadagrad_module, "FEW_ELEMENTS", few)
+        parameter = start.clone().requires_grad_()
+        learner = fsadagrad([parameter], LR, MOMENTUM)
+        for update in range(1, 4):
+            parameter.grad = start.roll(1000 * update) * 64
+            learner.update(64)
+        ends.append(parameter.detach())
+    assert not torch.equal(start, ends[0])
+    torch.testing.assert_close(*ends, rtol=0, atol=2.0**-23)

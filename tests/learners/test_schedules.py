@@ -97,6 +97,11 @@ def test_a_schedule_moved_to_now_begins_now() -> None:
     assert [schedule.at(count) for count in (95, 104, 105)] == [3, 3, 2]
 
 
+def test_last_value_needs_no_number_of_epochs() -> None:
+    schedule = learning_parameter_schedule([(2, 5.0), (0, 4.0)], epoch_size=10)
+    assert [schedule.at(count) for count in (0, 19, 20, 1000)] == [5.0, 5.0, 4.0, 4.0]
+
+
 def test_plain_types_bring_a_schedule_back() -> None:
     schedule = learning_parameter_schedule([(2, 5.0), (3, 4.0)], 32, epoch_size=10)
     assert Schedule.from_plain(schedule.as_plain()) == schedule
@@ -106,7 +111,8 @@ def test_plain_types_bring_a_schedule_back() -> None:
     ("arguments", "error"),
     [
         (([],), ValueError),
-        (([(0, 1.0)],), ValueError),
+        (([(0, 1.0), (1, 2.0)],), ValueError),
+        (([(1, 1.0), (-1, 2.0)],), ValueError),
         (([(1.5, 1.0)],), ValueError),
         ((0.1, -1), ValueError),
         (([0.1], None, -5), ValueError),

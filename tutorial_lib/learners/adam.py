@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any, Unpack
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,9 +38,17 @@ class Adam(Learner):
         if group["unit_gain"]:
             gradient.mul_(1 - space.rounded(momentum))
         means.mul_(momentum).add_(gradient)
-        torch.sqrt(squares, out=work).add_(group["epsilon"]).reciprocal_().mul_(correction)
+        _take_root(squares, work).add_(group["epsilon"]).reciprocal_().mul_(correction)
         work.mul_(means).mul_(rate)
         space.subtract(space.scratch)
+
+
+def _take_root(squares: Tensor, out: Tensor) -> Tensor:
+    """Square roots rounded correctly, as C's are; torch's on the CPU are not, in the last bit."""
+    if squares.device.type == "cpu" and squares.dtype in (torch.float32, torch.float64):
+        np.sqrt(squares.numpy(), out=out.numpy())
+        return out
+    return torch.sqrt(squares, out=out)
 
 
 def adam(

@@ -23,6 +23,7 @@ VARIANCE_MOMENTUM = momentum_schedule_per_sample(0.9999986111120757)
 
 LARGEST_SCALE = 10.0
 SMALL_STEP = 1 / 16
+FEW_ELEMENTS = 4096  # up to which fused kernels gain nothing
 
 
 class FSAdaGrad(Learner):
@@ -39,11 +40,11 @@ class FSAdaGrad(Learner):
         group["smoothed_count"] += (1 - fade) * num_samples
 
     def _apply(self, group: Group, space: Workspace, rate: float, num_samples: int) -> None:
-        momentum = self._momentum(group, num_samples)
+        momentum = space.rounded(self._momentum(group, num_samples))  # 0, if too small for float32
         fade = space.rounded(self._momentum(group, num_samples, "variance_momentum"))
-        gain = 1 - space.rounded(momentum) if group["unit_gain"] else 1.0
+        gain = 1 - momentum if group["unit_gain"] else 1.0
         scale = math.sqrt(group["smoothed_count"])
-        if 0 < momentum < 1 and fade < 1:
+        if 0 < momentum < 1 and fade < 1 and space.scratch.vector.numel() > FEW_ELEMENTS:
             # ada holds at least (1 - fade) * g * g, which bounds the scaled gradient.
             largest_step = rate * scale / math.sqrt(1 - fade) * gain / (1 - momentum)
             if abs(largest_step) < SMALL_STEP:

@@ -113,8 +113,9 @@ def learning_parameter_schedule(
         raise ValueError("a schedule needs at least one value, this list is empty")
     pairs = [item if isinstance(item, Sequence) else (1, item) for item in schedule]
     starts, epochs = [], 0
-    for count, _ in pairs:
-        if int(count) != count or count < 1:
+    for number, (count, _) in enumerate(pairs, 1):
+        # The last value holds for ever, and CNTK lets its number be 0.
+        if int(count) != count or count < (number < len(pairs)):
             raise ValueError(f"a value must hold for a whole number of epochs, not {count}")
         starts.append(epochs * (epoch_size or 1))
         epochs += int(count)

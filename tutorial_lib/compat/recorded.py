@@ -35,6 +35,7 @@ LEARNERS: dict[str, Callable[..., Any]] = {
 RUN_TIMEOUT_S = 600.0  # for the recorded updates of a GAN
 ENDING_TIMEOUT_S = 60.0  # for its ranks to end when they are told to
 LARGEST_NOISE = 6.0  # standard deviations that injected noise may reach
+USUAL_SIZE = 3.0  # root mean square of sums for which the tolerances are meant
 
 
 @dataclass
@@ -133,7 +134,7 @@ def _checked(path: Path, where: str, work: Callable[[], Comparison]) -> Comparis
         return work()
     except DataError as error:
         raise DataError(path, error.expected, error.found, REMEDY, where) from error
-    except (TypeError, ValueError, RuntimeError, LookupError, AttributeError) as error:
+    except Exception as error:
         expected = "numbers and arguments of a recorded run"
         raise DataError(path, expected, f"what can't be run ({error})", REMEDY, where) from error
 
@@ -164,6 +165,12 @@ def compare_learner(name: str, content: Fields) -> Comparison:
         if rate is not None:
             result.add(learner.learning_rate(), rate, 1e-300, 1e-12)
     return result
+
+
+def _largeness(recorded: Any) -> float:
+    """By how much values are larger than those for which the tolerances are meant."""
+    values = torch.tensor(recorded, dtype=torch.float64)
+    return max(1.0, float(values.square().mean().sqrt().nan_to_num(0)) / USUAL_SIZE)
 
 
 def compare_quantized(name: str, runs: list[Fields]) -> Comparison:
@@ -199,8 +206,9 @@ def compare_quantized(name: str, runs: list[Fields]) -> Comparison:
         for row, first, step in zip(own, ranks[0], recorded["steps"], strict=True):
             for ours, of_rank_0, key in zip(row, first, ("aggp", "aggb", "p", "b"), strict=True):
                 # Parameters are sums of all sums so far, and so are their errors.
-                result.add(ours, step[key], tolerance * (1 if key.startswith("agg") else 10))
-                if not torch.equal(ours, of_rank_0):
+                factor = 1.0 if key.startswith("agg") else 10.0
+                result.add(ours, step[key], tolerance * factor * _largeness(step[key]))
+                if not torch.allclose(ours, of_rank_0, rtol=0, atol=0, equal_nan=True):
                     result.share = math.inf
     return result
 

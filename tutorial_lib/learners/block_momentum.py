@@ -33,6 +33,9 @@ class BlockMomentumLearner(DistributedLearner):
     A rank that runs out of data says so by an update from 0 samples, and keeps joining meetings
     until all ranks are out of data.
 
+    CNTK reckons the momentum of a block from each rank's own samples, so that ranks with unequal
+    parts drift apart; here it is reckoned from their mean, and all ranks stay equal.
+
     Args:
         learner: The local rule.
         block_size: Samples of all ranks between meetings.

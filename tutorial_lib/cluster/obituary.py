@@ -38,8 +38,17 @@ def first_death(
         time.sleep(POLL_S)
     if not notes:
         return rank, ""
-    first = min(notes, key=lambda rank: notes[rank]["time"])
+    first = earliest(notes)
     return first, in_words(notes[first]["code"])
+
+
+def earliest(notes: Mapping[int, Mapping[str, Any]]) -> int:
+    """The rank that ended first.
+
+    Args:
+        notes: The wardens' notes, by rank; at least one.
+    """
+    return min(notes, key=lambda rank: float(notes[rank]["time"]))
 
 
 def in_words(code: int) -> str:

@@ -163,10 +163,11 @@ class Supervisor:
 
     def _first_death(self, orderly: tuple[int, ...] = ()) -> str:
         """Which rank died first, and why, by the wardens' notes; "" if its end was orderly."""
-        notes = sorted(self.folder.endings().values(), key=lambda note: float(note["time"]))
-        if not notes or notes[0]["code"] in orderly:
+        if not (notes := self.folder.endings()):
             return ""
-        rank, code = notes[0]["rank"], notes[0]["code"]
+        rank = obituary.earliest(notes)
+        if (code := notes[rank]["code"]) in orderly:
+            return ""
         host = self.folder.reports().get(rank, {}).get("host")
         place = f" on {host}" if host else ""
         return f"rank {rank}{place} has died ({obituary.in_words(code)})"

@@ -79,7 +79,7 @@ def test_rank_that_does_not_get_ready_is_named_in_time(
     at_rank_start("if rank == '1':\n    import time; time.sleep(60)\n")
     began = time.monotonic()
     message = start_fails(timeout_s=6)
-    assert time.monotonic() - began < 20  # 6 s to start, at most 10 s to clean up
+    assert time.monotonic() - began < 15
     assert "it took too long" in message
     assert "rank 1: did not start" in message
     assert "rank 0: process" in message

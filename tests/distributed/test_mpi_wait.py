@@ -15,7 +15,7 @@ def test_waiting_ends_when_it_is_done():
 def test_waiting_has_a_limit():
     start_s = time.perf_counter()
     assert not wait_until(lambda: False, 0.1)
-    assert time.perf_counter() - start_s >= 0.1
+    assert 0.1 <= time.perf_counter() - start_s < 1
 
 
 def test_a_check_ends_the_wait():

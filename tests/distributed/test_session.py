@@ -1,3 +1,4 @@
+import time
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,11 @@ def test_gloo_is_one_argument_away(mpiexec):
     ],
 )
 def test_a_failing_rank_ends_the_others(mpiexec, how, code, said):
+    start_s = time.monotonic()
     done = mpiexec(2, PROGRAMS / "fail_on_rank_1.py", how, check=False, timeout_s=60)
     assert done.returncode == code
     assert said in done.stderr
+    assert time.monotonic() - start_s < 30, "rank 0 waited for a rank that had failed"
 
 
 def test_alone_there_is_no_group_and_nothing_to_wait_for():

@@ -165,7 +165,7 @@ def a_thread_sees_and_cancels_a_wait() -> None:
         assert (wait.operation, wait.sequence, wait.peer) == ("broadcast", number, LAST)
         assert (wait.dtype, wait.shape, wait.nbytes) == ("float64", (2, 5), 80)
         assert wait.is_waited_for
-        assert wait.age_s > 0
+        assert 0 < wait.age_s < 3
         assert wait.ranks == tuple(range(SIZE))
         with pytest.raises(CollectiveCancelledError, match="rank 1 failed"):
             dist.barrier()
